@@ -1,0 +1,41 @@
+# Each target sets up .venv first where it is missing or older than what it is made from.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TORCH := torch==2.13.0
+# One thread a process: the tests run in as many processes as there are cores.
+TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+
+.PHONY: help setup test test-slow check format bench clean
+help:  ## show the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## create .venv and install babelcap with the tested versions
+
+# torch is named first and by its exact version, so that no later step resolves another build of it.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,eval,app,cluster,dev]"
+	touch $@
+
+test: $(READY)  ## run the default tests (minutes on two cores)
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto
+
+test-slow: $(READY)  ## run the tests that take longer
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m slow
+
+check: $(READY)  ## lint, types and the rules of the house
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(TEST_ENV) $(BIN)/python -m pytest tests/test_house.py
+
+format: $(READY)  ## put the code into the house's format
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
+
+clean:  ## remove the environment and the caches
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,61 @@
+"""The command line: one file a group. Heavy imports stand inside the commands, so that help comes at once."""
+
+import errno
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from babelcap.errors import UserError
+from babelcap.version import VERSION
+
+DISK_ERRORS = {
+    errno.ENOSPC: "the disk is full; nothing was replaced, free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; nothing was replaced, free some space and run the same command again",
+    errno.EROFS: "the file system is read-only; choose an output elsewhere",
+    errno.EACCES: "permission denied; choose a path you may use",
+    errno.EPERM: "permission denied; choose a path you may use",
+}
+
+
+class Commands(TyperGroup):
+    """Turns a user's mistake into one line on standard error and exit code 2; anything else stays a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"babelcap: {error}", err=True)
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"babelcap: {where}{DISK_ERRORS[error.errno]}", err=True)
+        raise typer.Exit(2)
+
+
+app = typer.Typer(
+    name="babelcap",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Teach an image captioner languages it has never captioned in, from translation data alone, "
+    "and predict by scaling laws how well that will work.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"babelcap {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,140 @@
+"""Configuration in three layers: defaults <- TOML file <- `key.sub=value` on the command line; a frozen pydantic model.
+
+An unknown key is an error that names the nearest known one. The resolved configuration is written as JSON, which can be
+given in the TOML file's place to replay a run. `content_hash` covers what affects the result and nothing else.
+"""
+
+import difflib
+import hashlib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from babelcap.errors import UserError
+from babelcap.storage import read_json, write_json
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class ConfigModel(BaseModel):
+    """Base of every configuration block: immutable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def resource(default: Any, **kwargs: Any) -> Any:
+    """A field that does not change the result (workers, devices, logging): left out of the hash."""
+    return Field(default, json_schema_extra={"affects_result": False}, **kwargs)
+
+
+def load_config(model: type[Model], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Model:
+    values = _read(Path(path)) if path is not None else {}
+    for override in overrides:
+        _apply(values, override)
+    where = str(path) if path is not None else "configuration"
+    return build_config(model, values, where)
+
+
+def build_config(model: type[Model], values: dict[str, Any], where: str = "configuration") -> Model:
+    _reject_unknown(model, values, where)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        found = "" if first["type"] == "missing" else f" (found {first['input']!r})"
+        more = f"; and {error.error_count() - 1} more" if error.error_count() > 1 else ""
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{where}: {field}: {message}{found}{more}") from None
+
+
+def write_config(path: str | Path, config: BaseModel) -> None:
+    write_json(path, config.model_dump(mode="json"))
+
+
+def content_hash(config: BaseModel) -> str:
+    """Sixteen hex digits over every field that affects the result."""
+    canonical = json.dumps(_affecting(config), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _affecting(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        kept = [name for name, field in fields.items() if _affects_result(field.json_schema_extra)]
+        return {name: _affecting(getattr(value, name)) for name in kept}
+    if isinstance(value, dict):
+        return {str(key): _affecting(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_affecting(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _affects_result(extra: Any) -> bool:
+    return not (isinstance(extra, dict) and extra.get("affects_result") is False)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise UserError(f"{path}: expected a table of settings, found {type(values).__name__}")
+        return values
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such configuration file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name the TOML file in it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"override '{override}' is not of the form key=value or block.key=value")
+    table = values
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UserError(f"override '{override}': '{part}' is a value, not a block")
+    table[parts[-1]] = _parse_value(text)
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value where it is one, else the text itself, so that names need no quotes on the command line."""
+    if text.strip() in {"none", "null"}:
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _reject_unknown(model: type[BaseModel], values: dict[str, Any], where: str, prefix: str = "") -> None:
+    known = set(model.model_fields)
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+            raise UserError(f"{where}: unknown key '{prefix}{key}'; {hint}")
+        block = _block_of(model.model_fields[key].annotation)
+        if block is not None and isinstance(value, dict):
+            _reject_unknown(block, value, where, f"{prefix}{key}.")
+
+
+def _block_of(annotation: Any) -> type[BaseModel] | None:
+    """The one model that a field's type names, through `X | None`."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        blocks = [block for block in map(_block_of, typing.get_args(annotation)) if block is not None]
+        return blocks[0] if len(blocks) == 1 else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None

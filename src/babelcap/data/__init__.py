@@ -1,0 +1,1 @@
+"""The corpus: images in tars as downloaded, annotations in Parquet beside them, and exact sampling from both."""

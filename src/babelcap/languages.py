@@ -1,0 +1,38 @@
+"""The table of languages: adding one is a row here, or a `[[coverage.languages]]` block in a configuration."""
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+from babelcap.errors import UserError
+
+
+class Language(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: str  # ISO 639-1
+    name: str  # as the prompt calls it
+    nllb: str  # NLLB's code
+    prefix: str  # starts the decoder to unlock captioning in a language it was never trained to caption in
+    script: str  # ISO 15924
+
+
+LANGUAGES: tuple[Language, ...] = (
+    Language(code="en", name="English", nllb="eng_Latn", prefix="The image shows", script="Latn"),
+    Language(code="de", name="German", nllb="deu_Latn", prefix="Das Bild zeigt", script="Latn"),
+    Language(code="fr", name="French", nllb="fra_Latn", prefix="La photo montre", script="Latn"),
+    Language(code="es", name="Spanish", nllb="spa_Latn", prefix="La imagen muestra", script="Latn"),
+    Language(code="ru", name="Russian", nllb="rus_Cyrl", prefix="На картинке изображен", script="Cyrl"),
+    Language(code="zh", name="simplified Chinese", nllb="zho_Hans", prefix="图为", script="Hans"),
+)
+
+
+def find_language(code: str, languages: Iterable[Language] = LANGUAGES) -> Language:
+    table = {language.code: language for language in languages}
+    if code in table:
+        return table[code]
+    names = {name: key for key, entry in table.items() for name in (key, entry.name.lower())}
+    near = difflib.get_close_matches(code.lower(), names, n=1)
+    hint = f"; did you mean '{names[near[0]]}'?" if near else ""
+    raise UserError(f"unknown language '{code}'{hint} (known: {', '.join(table)})")

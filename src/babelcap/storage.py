@@ -1,0 +1,80 @@
+"""Files and folders that are written whole or not at all: written beside their place, then moved into it."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from babelcap.errors import UserError
+
+
+def _beside(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}-{uuid4().hex[:8]}.partial")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yields a path to write to. Leaving the block normally moves it into place; an exception removes it."""
+    path = Path(path)
+    partial = _beside(path)
+    try:
+        yield partial
+        _sync(partial)
+        os.replace(partial, path)
+        _sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Like `atomic_file` for a folder. An existing, non-empty folder is an error unless `overwrite`."""
+    path = Path(path)
+    if path.exists() and not overwrite and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} exists already; choose another output or remove it")
+    partial = _beside(path)
+    partial.mkdir()
+    try:
+        yield partial
+        if path.exists():
+            old = _beside(path)
+            os.replace(path, old)
+            os.replace(partial, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(partial, path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    with atomic_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); it may be damaged or of another kind") from None
