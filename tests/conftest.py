@@ -1,0 +1,14 @@
+"""What all tests share."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Real data and golden fixtures, which lie beside the repository and are never part of it."""
+    folder = Path(__file__).parent.parent.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("the shared folder with real data and golden fixtures is not beside the repository")
+    return folder
