@@ -1,8 +1,12 @@
 """What all tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Some virtual machines announce AMX and then stop a bf16 product with an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,181 @@
+"""The target-token loss without the logits: head and cross-entropy in chunks of tokens.
+
+loss_i = logsumexp_v(z_iv) - z_i,label_i with z = cap * tanh((h W^T + b) / cap), or z = h W^T + b where there is no cap.
+The gradient of a chunk is taken while its logits are at hand, in the forward pass, so that no product is done twice:
+three products a step as in the plain path, where recomputing the logits in the backward pass would take four.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from babelcap.errors import UserError
+
+IGNORED = -100
+CHUNK_LOGITS = 2**26  # numbers of one chunk's logits: 256 MiB in float32
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def target_token_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    chunk_tokens: int | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of `labels` (any shape, -100 ignored) given decoder states `hidden` (labels' shape + width).
+
+    `mean` is over the target tokens (0 where there are none), `sum` leaves the normalising to the caller, `none` gives
+    each token's loss in the shape of `labels` (0 where ignored) without a gradient. The result is float32. Under
+    autocast the products are in autocast's type; sums and gradients of the weight are gathered in float32 always.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is mean, sum or none, not {reduction!r}")
+    if isinstance(weight, DTensor):
+        raise TypeError(
+            "the head's weight is sharded here: compute the loss in the forward of the module given to FSDP"
+        )
+    kept = labels != IGNORED
+    targets = labels[kept]
+    _check_targets(targets, weight.shape[0])
+    states = hidden[kept]  # ignored positions never reach the product
+    chunk = chunk_tokens or max(1, CHUNK_LOGITS // weight.shape[0])
+    compute_type = _compute_type(hidden)
+    needed = [states.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad]
+    if reduction == "none" or not torch.is_grad_enabled() or not any(needed):
+        with torch.no_grad():
+            losses = _losses(states, weight, targets, softcap, bias, chunk, compute_type)
+        if reduction == "none":
+            return torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
+        return losses.sum() / (max(1, targets.numel()) if reduction == "mean" else 1)
+    scale = 1 / max(1, targets.numel()) if reduction == "mean" else 1.0
+    loss: Tensor = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
+    return loss
+
+
+def _check_targets(targets: Tensor, vocabulary_size: int) -> None:
+    if targets.numel() == 0:
+        return
+    lowest, highest = int(targets.min()), int(targets.max())
+    if lowest < 0 or highest >= vocabulary_size:
+        wrong = lowest if lowest < 0 else highest
+        raise UserError(f"labels: token id {wrong} is outside the vocabulary of {vocabulary_size}; use -100 to ignore")
+
+
+def _compute_type(hidden: Tensor) -> torch.dtype:
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _logits(states: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> tuple[Tensor, Tensor | None]:
+    """The chunk's logits in float32, and tanh(z / cap) for the cap's derivative."""
+    logits = (states @ weight.t()).float()
+    if bias is not None:
+        logits += bias.float()
+    if softcap is None:
+        return logits, None
+    squashed = logits.div_(softcap).tanh_()
+    return squashed * softcap, squashed
+
+
+def _losses(
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    softcap: float | None,
+    bias: Tensor | None,
+    chunk: int,
+    compute_type: torch.dtype,
+) -> Tensor:
+    losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
+    with torch.autocast(states.device.type, enabled=False):
+        weight, states = weight.to(compute_type), states.to(compute_type)
+        for start in range(0, targets.numel(), chunk):
+            part = slice(start, start + chunk)
+            logits, _ = _logits(states[part], weight, bias, softcap)
+            picked = logits.gather(1, targets[part, None]).squeeze(1)
+            losses[part] = logits.logsumexp(dim=1) - picked
+    return losses
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """The summed loss times `scale`. Gradients of what is frozen are not computed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        softcap: float | None,
+        chunk: int,
+        compute_type: torch.dtype,
+        scale: float,
+    ) -> Tensor:
+        want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
+        head = weight.to(compute_type)
+        inputs = states.to(compute_type)
+        grad_states = torch.empty_like(states) if want_states else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if want_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if want_bias and bias is not None else None
+        total = torch.zeros((), dtype=torch.float32, device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for start in range(0, targets.numel(), chunk):
+                part = slice(start, start + chunk)
+                grad, loss = _chunk_gradient(inputs[part], head, bias, targets[part], softcap)
+                total += loss
+                if grad_bias is not None:
+                    grad_bias += grad.sum(dim=0) * scale
+                grad = grad.to(compute_type)
+                if grad_states is not None:
+                    grad_states[part] = (grad @ head).mul_(scale)
+                if grad_weight is not None:
+                    _add_product(grad_weight, grad.t(), inputs[part] * scale)
+        ctx.gradients = (grad_states, grad_weight, grad_bias)
+        ctx.types = (states.dtype, weight.dtype, bias.dtype if bias is not None else None)
+        return total * scale
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        factor = outer[0]
+        if ctx.gradients is None:
+            raise RuntimeError("the gradients of this loss were used already; call the loss again")
+        given = list(ctx.gradients)
+        ctx.gradients = None  # so that the large one becomes the parameter's .grad without a copy
+        if factor != 1:
+            for gradient in given:
+                if gradient is not None:
+                    gradient.mul_(factor)
+        given = [
+            None if gradient is None else gradient.to(kind) for gradient, kind in zip(given, ctx.types, strict=True)
+        ]
+        return (*given, None, None, None, None, None)
+
+
+def _chunk_gradient(
+    states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, softcap: float | None
+) -> tuple[Tensor, Tensor]:
+    """d(sum of losses)/d(h W^T + b) of one chunk, and that sum: softmax minus one at the target, times 1 - tanh^2."""
+    logits, squashed = _logits(states, weight, bias, softcap)
+    log_probability = logits.log_softmax(dim=1)
+    del logits
+    column = targets[:, None]
+    loss = -log_probability.gather(1, column).sum()
+    grad = log_probability.exp_()
+    grad.scatter_add_(1, column, torch.full_like(column, -1, dtype=grad.dtype))
+    if squashed is not None:
+        grad.addcmul_(grad, squashed.square_(), value=-1)
+    return grad, loss
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:  # lower precision: the product in its own type, the sum in float32
+        total.add_(left @ right)
