@@ -36,6 +36,23 @@ def target_token_loss(
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is mean, sum or none, not {reduction!r}")
+    if reduction == "none":
+        with torch.no_grad():
+            return target_token_losses(hidden, weight, labels, 1.0, softcap, bias, chunk_tokens)[1]
+    scale = 1 / max(1, int((labels != IGNORED).sum())) if reduction == "mean" else 1.0
+    return target_token_losses(hidden, weight, labels, scale, softcap, bias, chunk_tokens)[0]
+
+
+def target_token_losses(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    scale: float,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    chunk_tokens: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """From one pass: the sum times `scale`, with its gradient, and each token's loss in `labels`' shape."""
     if isinstance(weight, DTensor):
         raise TypeError(
             "the head's weight is sharded here: compute the loss in the forward of the module given to FSDP"
@@ -47,15 +64,13 @@ def target_token_loss(
     chunk = chunk_tokens or max(1, CHUNK_LOGITS // weight.shape[0])
     compute_type = _compute_type(hidden)
     needed = [states.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad]
-    if reduction == "none" or not torch.is_grad_enabled() or not any(needed):
+    if torch.is_grad_enabled() and any(needed):
+        total, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
+    else:
         with torch.no_grad():
             losses = _losses(states, weight, targets, softcap, bias, chunk, compute_type)
-        if reduction == "none":
-            return torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
-        return losses.sum() / (max(1, targets.numel()) if reduction == "mean" else 1)
-    scale = 1 / max(1, targets.numel()) if reduction == "mean" else 1.0
-    loss: Tensor = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
-    return loss
+            total = losses.sum() * scale
+    return total, torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
 
 
 def _check_targets(targets: Tensor, vocabulary_size: int) -> None:
@@ -104,7 +119,7 @@ def _losses(
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """The summed loss times `scale`. Gradients of what is frozen are not computed."""
+    """The summed loss times `scale`, and each token's loss. Gradients of what is frozen are not computed."""
 
     @staticmethod
     def forward(
@@ -117,19 +132,18 @@ class _ChunkedLoss(torch.autograd.Function):
         chunk: int,
         compute_type: torch.dtype,
         scale: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
         head = weight.to(compute_type)
         inputs = states.to(compute_type)
         grad_states = torch.empty_like(states) if want_states else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if want_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if want_bias and bias is not None else None
-        total = torch.zeros((), dtype=torch.float32, device=states.device)
+        losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, targets.numel(), chunk):
                 part = slice(start, start + chunk)
-                grad, loss = _chunk_gradient(inputs[part], head, bias, targets[part], softcap)
-                total += loss
+                grad, losses[part] = _chunk_gradient(inputs[part], head, bias, targets[part], softcap)
                 if grad_bias is not None:
                     grad_bias += grad.sum(dim=0) * scale
                 grad = grad.to(compute_type)
@@ -139,7 +153,8 @@ class _ChunkedLoss(torch.autograd.Function):
                     _add_product(grad_weight, grad.t(), inputs[part] * scale)
         ctx.gradients = (grad_states, grad_weight, grad_bias)
         ctx.types = (states.dtype, weight.dtype, bias.dtype if bias is not None else None)
-        return total * scale
+        ctx.mark_non_differentiable(losses)
+        return losses.sum() * scale, losses
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
@@ -161,17 +176,17 @@ class _ChunkedLoss(torch.autograd.Function):
 def _chunk_gradient(
     states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, softcap: float | None
 ) -> tuple[Tensor, Tensor]:
-    """d(sum of losses)/d(h W^T + b) of one chunk, and that sum: softmax minus one at the target, times 1 - tanh^2."""
+    """d(sum of losses)/d(h W^T + b) of one chunk, softmax minus one at the target, times 1 - tanh^2; and the losses."""
     logits, squashed = _logits(states, weight, bias, softcap)
     log_probability = logits.log_softmax(dim=1)
     del logits
     column = targets[:, None]
-    loss = -log_probability.gather(1, column).sum()
+    losses = -log_probability.gather(1, column).squeeze(1)
     grad = log_probability.exp_()
     grad.scatter_add_(1, column, torch.full_like(column, -1, dtype=grad.dtype))
     if squashed is not None:
         grad.addcmul_(grad, squashed.square_(), value=-1)
-    return grad, loss
+    return grad, losses
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
