@@ -1,0 +1,41 @@
+"""Attention of queries to keys and values, with soft-capped scores where the model has them.
+
+softmax(cap * tanh(q k / cap) + mask) v. PyTorch's fused attention knows no soft-capping, so it is used only without.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    scaling: float,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """[batch, heads, queries, width]. Keys and values may have fewer heads: each serves a group of query heads.
+
+    The mask is additive or, where boolean, true for what is attended to; it broadcasts over heads.
+    """
+    if softcap is None:
+        grouped = key.shape[1] != query.shape[1]
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling, enable_gqa=grouped
+        )
+    num_groups = query.shape[1] // key.shape[1]
+    grouped_query = query.unflatten(1, (key.shape[1], num_groups)).flatten(2, 3)
+    scores = torch.matmul(grouped_query, key.transpose(2, 3)).unflatten(2, (num_groups, query.shape[2]))
+    scores = torch.tanh(scores * (scaling / softcap)) * softcap
+    if mask is not None:
+        scores = (
+            scores.masked_fill(~mask[:, :, None], -torch.inf) if mask.dtype == torch.bool else scores + mask[:, :, None]
+        )
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = functional.dropout(weights, p=dropout, training=dropout > 0)
+    attended = torch.matmul(weights.flatten(2, 3), value)
+    return attended.unflatten(2, (num_groups, query.shape[2])).flatten(1, 2)
