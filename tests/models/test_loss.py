@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy, linear
 
 from babelcap.errors import UserError
-from babelcap.models.loss import target_token_loss
+from babelcap.models.loss import target_token_loss, target_token_losses
 
 WIDTH, VOCABULARY = 16, 211
 
@@ -91,6 +91,16 @@ def test_each_tokens_loss_without_gradient() -> None:
     torch.testing.assert_close(losses, expected.detach(), atol=1e-5, rtol=1e-5)
     assert not losses.requires_grad
     assert (losses[2] == 0).all()
+
+
+def test_each_tokens_loss_comes_with_the_training_loss() -> None:
+    hidden, weight, labels, _ = inputs()
+    hidden.requires_grad_()
+    loss, losses = target_token_losses(hidden, weight, labels, 0.25, 30.0, chunk_tokens=4)
+    torch.testing.assert_close(losses, target_token_loss(hidden, weight, labels, 30.0, reduction="none"))
+    torch.testing.assert_close(loss.detach(), losses.sum() / 4)
+    assert loss.requires_grad
+    assert not losses.requires_grad
 
 
 def test_no_target_token_gives_zero_and_zero_gradients() -> None:

@@ -31,8 +31,7 @@ def target_token_loss(
     """Cross-entropy of `labels` (any shape, -100 ignored) given decoder states `hidden` (labels' shape + width).
 
     `mean` is over the target tokens (0 where there are none), `sum` leaves the normalising to the caller, `none` gives
-    each token's loss in the shape of `labels` (0 where ignored) without a gradient. The result is float32. Under
-    autocast the products are in autocast's type; sums and gradients of the weight are gathered in float32 always.
+    each token's loss in the shape of `labels` (0 where ignored) without a gradient.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is mean, sum or none, not {reduction!r}")
@@ -47,12 +46,16 @@ def target_token_losses(
     hidden: Tensor,
     weight: Tensor,
     labels: Tensor,
-    scale: float,
+    scale: float = 1.0,
     softcap: float | None = None,
     bias: Tensor | None = None,
     chunk_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """From one pass: the sum times `scale`, with its gradient, and each token's loss in `labels`' shape."""
+    """The summed loss times `scale`, with its gradient, and each token's loss in the shape of `labels`, without.
+
+    Both are float32. Under autocast the products are in autocast's type; sums, and the gradient of the weight over the
+    chunks, are gathered in float32 always.
+    """
     if isinstance(weight, DTensor):
         raise TypeError(
             "the head's weight is sharded here: compute the loss in the forward of the module given to FSDP"
@@ -65,12 +68,12 @@ def target_token_losses(
     compute_type = _compute_type(hidden)
     needed = [states.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad]
     if torch.is_grad_enabled() and any(needed):
-        total, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
+        loss, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
     else:
-        with torch.no_grad():
-            losses = _losses(states, weight, targets, softcap, bias, chunk, compute_type)
-            total = losses.sum() * scale
-    return total, torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
+        losses = _losses(states, weight, targets, softcap, bias, chunk, compute_type)
+        loss = losses.sum() * scale
+    each = torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
+    return loss, each
 
 
 def _check_targets(targets: Tensor, vocabulary_size: int) -> None:
@@ -108,7 +111,7 @@ def _losses(
     compute_type: torch.dtype,
 ) -> Tensor:
     losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
-    with torch.autocast(states.device.type, enabled=False):
+    with torch.no_grad(), torch.autocast(states.device.type, enabled=False):
         weight, states = weight.to(compute_type), states.to(compute_type)
         for start in range(0, targets.numel(), chunk):
             part = slice(start, start + chunk)
