@@ -97,6 +97,12 @@ class CorpusIndex:
     def pair(self, row: int) -> Pair:
         return self._pairs[self._data["pair"][row]]
 
+    def text_bytes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lengths of the sources (0 where there is none) and of the targets, without reading them."""
+        starts = self._data["text_start"]
+        source_bytes = np.maximum(self._data["source_bytes"][rows], 0).astype(np.int64)
+        return source_bytes, starts[rows + 1] - starts[rows] - source_bytes
+
     def image_number(self, row: int) -> int:
         return int(self._data["image_of"][row])
 
