@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # One thread a process: the tests run in as many processes as there are cores.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help setup test test-slow check format bench clean
+.PHONY: help setup test test-slow test-cluster check format bench clean
 help:  ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -26,6 +26,10 @@ test: $(READY)  ## run the default tests (minutes on two cores)
 
 test-slow: $(READY)  ## run the tests that take longer
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m slow
+
+test-cluster: $(READY)  ## install and start Slurm on this machine and run jobs through it (root; minutes)
+	bash cluster/install_slurm.sh
+	$(TEST_ENV) bash cluster/with_slurm.sh $(BIN)/python -m pytest -m cluster tests/cluster
 
 check: $(READY)  ## lint, types and the rules of the house
 	$(BIN)/ruff check src tests bench
