@@ -32,6 +32,8 @@ def decode_image(source: bytes | str | Path, size_px: int | None = None, max_pix
             with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
                 if image.width * image.height > max_pixels:
                     raise BadSample("decompression bomb", f"{image.width}x{image.height} px")
+                if image.width < 1 or image.height < 1:
+                    raise BadSample("corrupt image", "no pixels")
                 if size_px is not None:
                     image.draft("RGB", (size_px, size_px))
                 return _eight_bits(image).convert("RGB")

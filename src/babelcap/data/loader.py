@@ -109,7 +109,7 @@ class TrainingLoader:
 
     def steps(self, start: int, stop: int) -> Iterator[tuple[int, list[Batch]]]:
         """(step, its micro-batches) for each step from `start` up to `stop`."""
-        places = [(step, number) for step in range(start, stop) for number in range(self.num_micro_batches)]
+        places = ((step, number) for step in range(start, stop) for number in range(self.num_micro_batches))
         batches: list[Batch] = []
         for loaded in read_ahead(self.dataset, places, self.config.num_workers, self.config.prefetch):
             assert loaded.batch is not None
@@ -190,7 +190,7 @@ class EvaluationLoader:
 
 
 def read_ahead(
-    dataset: Dataset[Loaded], places: Sequence[Any], num_workers: int, prefetch: int = 4
+    dataset: Dataset[Loaded], places: Iterable[Any], num_workers: int, prefetch: int = 4
 ) -> Iterator[Loaded]:
     """The dataset at these places, in order. The result does not depend on the number of workers."""
     if num_workers > 0:
