@@ -8,6 +8,19 @@ from torch import Tensor
 from torch.nn import functional
 
 
+def fold_beams(states: Tensor, encoder_states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Rows that share encoder states, such as the beams of a sample, become more queries of one row.
+
+    [batch * beams, queries, width] -> [batch, beams * queries, width]. Queries do not see each other across, so nothing
+    changes but that keys and values are read once for all beams. The mask is the same for all queries.
+    """
+    num_beams = states.shape[0] // encoder_states.shape[0]
+    if num_beams == 1:
+        return states, mask
+    folded = states.unflatten(0, (encoder_states.shape[0], num_beams)).flatten(1, 2)
+    return folded, None if mask is None else mask[:, :, :1]
+
+
 def attend(
     query: Tensor,
     key: Tensor,

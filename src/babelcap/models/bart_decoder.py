@@ -1,12 +1,13 @@
 """BART's decoder with a vocabulary of its own, as in Florence-2 with another tokenizer's words."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
+from torch import Tensor
 from transformers import BartConfig
-from transformers.models.bart.modeling_bart import BartDecoder
+from transformers.models.bart.modeling_bart import BartAttention, BartDecoder
 
-__all__ = ["BartDecoder", "BartDecoderConfig"]
+from babelcap.models.attention import fold_beams
 
 
 @strict
@@ -35,3 +36,31 @@ class BartDecoderConfig(BartConfig):
     @property
     def logit_softcap(self) -> float | None:
         return self.final_logit_softcapping
+
+
+class SharedCrossAttention(BartAttention):
+    """BART's attention to the encoder's states, where several rows may share the states of one sample."""
+
+    def forward(
+        self, hidden_states: Tensor, key_value_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        folded, mask = fold_beams(hidden_states, key_value_states, attention_mask)
+        attended, weights = super().forward(folded, key_value_states, attention_mask=mask, **kwargs)
+        return attended.view_as(hidden_states), weights
+
+
+class BartTextDecoder(BartDecoder):
+    config_class = BartDecoderConfig
+
+    def __init__(self, config: BartDecoderConfig) -> None:
+        super().__init__(config)
+        for index, layer in enumerate(self.layers):
+            layer.encoder_attn = SharedCrossAttention(
+                config.d_model,
+                config.decoder_attention_heads,
+                dropout=config.attention_dropout,
+                is_decoder=True,
+                config=config,
+                layer_idx=index,
+            )
+        self.post_init()

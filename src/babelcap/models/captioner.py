@@ -19,6 +19,7 @@ from babelcap.models.encoder import EncoderOutput
 from babelcap.models.generation import CaptionerGeneration
 from babelcap.models.loss import target_token_losses
 from babelcap.models.parts import DECODERS, ENCODERS
+from babelcap.models.shortlist import Shortlist
 
 IGNORED_LABEL = -100
 
@@ -41,9 +42,13 @@ class Head(nn.Module):
         super().__init__()
         self.softcap = softcap
 
-    def forward(self, states: Tensor, weight: Tensor) -> Tensor:
-        logits = functional.linear(states, weight)
-        return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
+    def forward(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None = None) -> Tensor:
+        logits = functional.linear(states, weight if shortlist is None else shortlist.weight)
+        if self.softcap is not None and torch.is_grad_enabled():
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        elif self.softcap is not None:
+            logits = logits.div_(self.softcap).tanh_().mul_(self.softcap)  # in place: the logits are large
+        return logits if shortlist is None else logits.masked_fill_(shortlist.blocked, -torch.inf)
 
 
 class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
@@ -107,11 +112,14 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         logits_needed: bool = True,
         logits_to_keep: int = 0,
         num_items_in_batch: float | None = None,
+        shortlist: Shortlist | None = None,
         **kwargs: Any,
     ) -> CaptionerOutput:
         """With labels and `logits_needed=False` the loss is computed in chunks and the logits never exist as a whole.
 
-        The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number.
+        The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number. The
+        decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids
+        and logits of the decoder are positions in the shortlist.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -128,7 +136,7 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         if decoder_input_ids is None:
             raise ValueError("forward needs labels or decoder_input_ids")
         decoded = self.decoder(
-            input_ids=decoder_input_ids,
+            input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_states,
             encoder_attention_mask=encoder_mask,
@@ -138,7 +146,7 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         states = decoded.last_hidden_state
         loss = token_losses = logits = None
         if logits_needed:
-            logits = self.head(states[:, -logits_to_keep:], self.generation_head_weight())
+            logits = self.head(states[:, -logits_to_keep:], self.head_weight, shortlist)
         if labels is not None:
             num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
             if logits is not None:

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.models.gemma2.modeling_gemma2 import Gemma2Model
 from transformers.models.gemma3.modeling_gemma3 import Gemma3TextModel
 
-from babelcap.models.attention import attend
+from babelcap.models.attention import attend, fold_beams
 
 
 class CrossAttentionSettings:
@@ -82,7 +82,8 @@ class CrossAttention(nn.Module):
     def forward(
         self, states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: EncoderDecoderCache | None
     ) -> Tensor:
-        query = self._heads(self.q_proj(states))
+        folded, mask = fold_beams(states, encoder_states, mask)
+        query = self._heads(self.q_proj(folded))
         if cache is not None and cache.is_updated.get(self.layer_index):
             layer = cache.cross_attention_cache.layers[self.layer_index]
             key, value = layer.keys, layer.values
@@ -93,7 +94,7 @@ class CrossAttention(nn.Module):
                 cache.is_updated[self.layer_index] = True
         dropout = self.dropout if self.training else 0.0
         attended = attend(query, key, value, mask, scaling=self.scaling, softcap=self.softcap, dropout=dropout)
-        return self.o_proj(attended.transpose(1, 2).flatten(2))
+        return self.o_proj(attended.transpose(1, 2).flatten(2)).view_as(states)
 
     def _heads(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)

@@ -41,6 +41,7 @@ def build_model(folder: Path, weights: dict[str, Tensor], *, dtype: torch.dtype 
     stored = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
     model: Captioner = Captioner.from_pretrained(None, config=config, state_dict=weights, dtype=wanted or stored)
     model.generation_config = read_generation_config(folder, config)
+    model.folder = folder
     return model.eval()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 from transformers import PreTrainedConfig
 
-from babelcap.models.bart_decoder import BartDecoder, BartDecoderConfig
+from babelcap.models.bart_decoder import BartDecoderConfig, BartTextDecoder
 from babelcap.models.encoder import FlorenceEncoder, FlorenceEncoderConfig
 from babelcap.models.gemma_decoder import (
     Gemma2DecoderConfig,
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 ENCODERS: dict[str, Part] = {"florence2": Part(FlorenceEncoderConfig, FlorenceEncoder)}
 DECODERS: dict[str, Part] = {
-    "bart": Part(BartDecoderConfig, BartDecoder),
+    "bart": Part(BartDecoderConfig, BartTextDecoder),
     "gemma2": Part(Gemma2DecoderConfig, Gemma2TextDecoder),
     "gemma3": Part(Gemma3DecoderConfig, Gemma3TextDecoder),
 }
