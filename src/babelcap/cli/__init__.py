@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from babelcap.cli import data, model
 from babelcap.errors import UserError
 from babelcap.version import VERSION
 
@@ -55,6 +56,10 @@ def _options(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
+
+
+app.add_typer(data.group, name="data")
+app.add_typer(model.group, name="model")
 
 
 def main() -> None:
