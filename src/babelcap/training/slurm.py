@@ -22,7 +22,7 @@ from pydantic import model_validator
 
 from babelcap.config import ConfigModel, resource
 from babelcap.errors import UserError
-from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS
+from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 
 # What `submit` decides itself: another value would break saving, requeueing or the logs.
 RESERVED = {"array", "error", "no-requeue", "ntasks", "open-mode", "output", "requeue", "signal"}
@@ -141,6 +141,10 @@ class TrainingTask:
 
     def __call__(self) -> int:
         """Returns 0 when the training is done; otherwise leaves with an exit code, and submitit writes no result."""
+        with stop_requests():  # so that a second signal does not end this process while it has the job requeued
+            return self._run()
+
+    def _run(self) -> int:
         code, was_stopped = run_stoppable(self.command)
         if code == 0:
             return 0
