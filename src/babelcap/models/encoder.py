@@ -19,6 +19,8 @@ from transformers.models.florence2.modeling_florence2 import (
     Florence2VisionPositionalEmbeddingCosine1D,
 )
 
+from babelcap.errors import UserError
+
 SPATIAL_MEAN = "spatial_avg_pool"  # one token: the mean over all positions
 TEMPORAL_MEAN = "temporal_avg_pool"  # one token for each position: the mean over frames, and an image is one frame
 LAST_FRAME = "last_frame"  # the same as the mean over frames where there is one
@@ -131,5 +133,11 @@ class FlorenceEncoder(PreTrainedModel):
             states = torch.cat([image_features, states], dim=1)
             image_mask = attention_mask.new_ones(image_features.shape[:2])
             attention_mask = torch.cat([image_mask, attention_mask], dim=1)
+        if states.shape[1] > self.config.text_config.max_position_embeddings:
+            num_image_tokens = states.shape[1] - input_ids.shape[1]
+            raise UserError(
+                f"{num_image_tokens} image tokens and {input_ids.shape[1]} prompt tokens are more than the encoder's "
+                f"{self.config.text_config.max_position_embeddings} positions; use smaller images or a shorter text"
+            )
         states = self.text_encoder(inputs_embeds=states, attention_mask=attention_mask).last_hidden_state
         return EncoderOutput(last_hidden_state=states, attention_mask=attention_mask, image_features=image_features)

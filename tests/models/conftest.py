@@ -1,0 +1,96 @@
+"""Tiny captioners with random weights, one for each kind of decoder."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from babelcap.models import Captioner, CaptionerConfig
+
+ENCODER_VOCAB_SIZE = 60
+DECODER_VOCAB_SIZE = 90
+IMAGE_SIZE_PX = 32
+KINDS = ("bart", "gemma2", "gemma3")
+BART = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "dropout": 0.0,
+}
+GEMMA = {
+    "hidden_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 64,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 4,
+    "encoder_hidden_size": 32,
+}
+
+
+def tiny_config(kind: str, **decoder: Any) -> CaptionerConfig:
+    stages = {"depths": (1, 1), "embed_dim": (8, 16), "num_heads": (2, 2), "num_groups": (2, 2)}
+    patches = {"patch_size": (7, 3), "patch_stride": (4, 2), "patch_padding": (3, 1), "patch_prenorm": (False, True)}
+    vision = {**stages, **patches, "window_size": 3, "drop_path_rate": 0.0, "projection_dim": 32}
+    return CaptionerConfig(
+        encoder_config={
+            "kind": "florence2",
+            "vision_config": vision,
+            "text_config": {**BART, "vocab_size": ENCODER_VOCAB_SIZE},
+        },
+        decoder_config={
+            "kind": kind,
+            "vocab_size": DECODER_VOCAB_SIZE,
+            **(BART if kind == "bart" else GEMMA),
+            **decoder,
+        },
+        image_size_px=IMAGE_SIZE_PX,
+    )
+
+
+def random_captioner(config: CaptionerConfig, seed: int = 0) -> Captioner:
+    """Open gates, likely and unlikely tokens, and embeddings too small for Gemma just to repeat what it reads."""
+    torch.manual_seed(seed)
+    model = Captioner(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_embedding = name == "decoder.embed_tokens.weight" and config.decoder_config.kind != "bart"
+            scale = 0.7 if name.endswith("gate") else 0.03 if is_embedding else 0.25
+            parameter.add_(torch.randn(parameter.shape) * scale)
+            if name == "decoder.norm.weight":
+                parameter.add_(10)
+    return model
+
+
+@pytest.fixture
+def make_captioner() -> Callable[..., Captioner]:
+    def make(kind: str, seed: int = 0, **decoder: Any) -> Captioner:
+        return random_captioner(tiny_config(kind, **decoder), seed)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def captioner(request: pytest.FixtureRequest) -> Captioner:
+    """Read only: it is shared by all tests."""
+    return random_captioner(tiny_config(request.param))
+
+
+@pytest.fixture(scope="session")
+def inputs() -> dict[str, Tensor]:
+    """Two prompts of different lengths, padded on the right, with their images."""
+    generator = torch.Generator().manual_seed(1)
+    input_ids = torch.randint(3, ENCODER_VOCAB_SIZE, (2, 6), generator=generator)
+    attention_mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    input_ids[attention_mask == 0] = 1
+    pixel_values = torch.randn(2, 3, IMAGE_SIZE_PX, IMAGE_SIZE_PX, generator=generator)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "pixel_values": pixel_values}
