@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from babelcap.data import images
 from babelcap.data.images import IMAGENET_MEAN, IMAGENET_STD, decode_image, square_bytes, square_pixels
 from babelcap.errors import BadSample
 
@@ -31,6 +32,13 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
     return stream.getvalue()
 
 
+@pytest.fixture(params=["torch", "pillow"])
+def resizer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to resize, whichever this machine would take."""
+    monkeypatch.setattr(images, "_torch_is_faster", lambda: request.param == "torch")
+    return request.param
+
+
 @pytest.mark.parametrize(
     ("width", "height"), [(500, 375), (1000, 700), (448, 448), (449, 2000), (3000, 225), (100, 90)]
 )
@@ -48,6 +56,20 @@ def test_draft_mode_is_close_to_the_whole_decode(make_image: Callable[..., bytes
     assert np.abs(reduced - whole).mean() < 2
 
 
+@pytest.mark.parametrize(("width", "height", "size_px"), [(500, 375, 224), (40, 30, 224), (37, 91, 16), (64, 64, 64)])
+def test_both_ways_to_resize_agree(
+    make_image: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch, width: int, height: int, size_px: int
+) -> None:
+    image = decode_image(make_image(5, width, height))
+    found = []
+    for faster in (True, False):
+        monkeypatch.setattr(images, "_torch_is_faster", lambda faster=faster: faster)
+        found.append(square_bytes(image, size_px).astype(int))
+    assert np.abs(found[0] - found[1]).max() <= 2
+    assert np.abs(found[0] - found[1]).mean() < 0.25
+
+
+@pytest.mark.usefixtures("resizer")
 def test_pixels_are_normalised_by_channel() -> None:
     colour = (255, 0, 128)
     pixels = square_pixels(Image.new("RGB", (30, 20), colour), 8)
@@ -57,13 +79,15 @@ def test_pixels_are_normalised_by_channel() -> None:
     assert pixels[:, 3, 3] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.usefixtures("resizer")
 def test_the_square_ignores_the_aspect_ratio() -> None:
     image = Image.new("RGB", (400, 100), "black")
     image.paste("white", (200, 0, 400, 100))
     square = square_bytes(image, 10)
-    assert square.shape == (10, 10, 3)
-    assert square[:, :4].max() < 30
-    assert square[:, 6:].min() > 225
+    assert square.shape == (3, 10, 10)
+    assert square.dtype == np.uint8
+    assert square[:, :, :4].max() < 30
+    assert square[:, :, 6:].min() > 225
 
 
 @pytest.mark.parametrize(
@@ -155,4 +179,4 @@ def test_damage_is_a_bad_sample_and_nothing_else(
         encoded[int(place**3 * len(encoded))] = value  # headers, in front, are hit more often
     with suppress(BadSample):
         image = decode_image(bytes(encoded[: round(len(encoded) * cut)]), 16, max_pixels=10**6)
-        assert square_bytes(image, 16).shape == (16, 16, 3)
+        assert square_bytes(image, 16).shape == (3, 16, 16)

@@ -35,7 +35,7 @@ class BatchConfig(ConfigModel):
 
 @dataclass
 class Batch:
-    """Samples side by side. `pixels` are bytes [n, size, size, 3] until `model_inputs` normalises them."""
+    """Samples side by side. `pixels` are bytes [n, 3, size, size] until `model_inputs` normalises them."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -64,7 +64,7 @@ class Batch:
             inputs["image_features"] = self.image_features.to(device, non_blocking=True)
         elif self.pixels is not None:
             scale, shift = scale_and_shift(self.config.image_mean, self.config.image_std)
-            pixels = self.pixels.to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous().float()
+            pixels = self.pixels.to(device, non_blocking=True).float()
             pixels *= torch.from_numpy(scale).to(device).view(1, 3, 1, 1)
             inputs["pixel_values"] = pixels.sub_(torch.from_numpy(shift).to(device).view(1, 3, 1, 1))
         return inputs
@@ -132,7 +132,7 @@ def collate(
 
 
 def stack_bytes(images: Sequence[np.ndarray]) -> Tensor:
-    """uint8 [n, size, size, 3]; in a worker process built in shared memory at once, which saves a copy."""
+    """uint8 [n, 3, size, size]; in a worker process built in shared memory at once, which saves a copy."""
     shape = (len(images), *images[0].shape)
     if get_worker_info() is None:
         stacked = torch.empty(shape, dtype=torch.uint8)

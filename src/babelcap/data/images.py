@@ -1,4 +1,4 @@
-"""From encoded bytes to a model's pixels, by Pillow: the only place where images are decoded.
+"""From encoded bytes to a model's pixels: the only place where images are decoded (by Pillow) and resized.
 
 A bad image raises BadSample with its reason. The pixel limit is checked from the header, before anything is decoded.
 As in the published pipeline, the first frame is converted to RGB: transparency is dropped and EXIF orientation ignored.
@@ -6,6 +6,7 @@ As in the published pipeline, the first frame is converted to RGB: transparency 
 
 import io
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +30,19 @@ def decode_image(source: bytes | str | Path, size_px: int | None = None, max_pix
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata, and about bombs, for which our limit is an error
-            with Image.open(io.BytesIO(encoded), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(encoded), formats=FORMATS) as opened:
+                image: Image.Image = opened
                 if image.width * image.height > max_pixels:
                     raise BadSample("decompression bomb", f"{image.width}x{image.height} px")
                 if image.width < 1 or image.height < 1:
                     raise BadSample("corrupt image", "no pixels")
                 if size_px is not None:
                     image.draft("RGB", (size_px, size_px))
-                return _eight_bits(image).convert("RGB")
+                image = _eight_bits(image)
+                if image.mode != "RGB":
+                    return image.convert("RGB")
+                image.load()  # converting it to what it is already would copy it
+                return image
     except UnidentifiedImageError:
         raise BadSample("not an image", f"none of {', '.join(FORMATS)}") from None
     except Image.DecompressionBombError as error:
@@ -55,8 +61,24 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def square_bytes(image: Image.Image, size_px: int) -> np.ndarray:
-    """uint8 [size_px, size_px, 3]: resized bicubic to a square without keeping the aspect ratio."""
-    return np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC))
+    """uint8 [3, size_px, size_px]: resized bicubic, with antialiasing, to a square without keeping the aspect ratio.
+
+    Torch's kernel is twice as fast as Pillow's where it is vectorised; they differ by a level of 255 in some pixels.
+    """
+    if not _torch_is_faster():
+        return np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+    import torch
+
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).unsqueeze(0)
+    resized = torch.nn.functional.interpolate(pixels, size=(size_px, size_px), mode="bicubic", antialias=True)
+    return resized[0].numpy()
+
+
+@cache
+def _torch_is_faster() -> bool:
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
 def scale_and_shift(
@@ -75,5 +97,4 @@ def square_pixels(
 ) -> np.ndarray:
     """float32 [3, size_px, size_px]: the square, normalised."""
     scale, shift = scale_and_shift(mean, std)
-    pixels = square_bytes(image, size_px).astype(np.float32) * scale - shift
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return square_bytes(image, size_px).astype(np.float32, order="C") * scale[:, None, None] - shift[:, None, None]

@@ -23,7 +23,7 @@ def encode_texts(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], max
         raise ValueError(f"max_tokens is {max_tokens}; bos and eos alone take 2")
     if not texts:
         return []
-    bodies = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    bodies = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
     return [[tokenizer.bos_token_id, *body[: max_tokens - 2], tokenizer.eos_token_id] for body in bodies]
 
 
