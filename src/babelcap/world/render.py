@@ -8,7 +8,7 @@ import random
 
 from PIL import Image, ImageDraw
 
-from babelcap.world.scenes import Scene
+from babelcap.world.scenes import COLOURS, GROUNDS, NOUNS, SIZES, Scene, Thing, generator
 from babelcap.world.shapes import SHAPES, Part
 
 Colour = tuple[int, int, int]
@@ -56,7 +56,7 @@ def render(scene: Scene, rng: random.Random, size_px: int = 64) -> Image.Image:
             # Kept inside the picture, with a hair's margin for the outline.
             x, y = (min(max(value, size / 2 + 0.01), 0.99 - size / 2) for value in (x, y))
             sprite = _sprite(thing.noun, thing.colour, round(size * side), ink)
-            sprite = sprite.rotate(rng.uniform(-7, 7), Image.Resampling.BICUBIC)
+            sprite = sprite.rotate(rng.uniform(-7, 7), Image.Resampling.BILINEAR)
             corner = (round(x * side - sprite.width / 2), round(y * side - sprite.height / 2))
             image.paste(sprite, corner, sprite)
     return image.reduce(SUPERSAMPLING)
@@ -70,6 +70,20 @@ def encode(image: Image.Image, extension: str = "png", quality: int = 92) -> byt
     else:
         image.save(stream, "JPEG", quality=quality, subsampling=0)  # thin coloured lines would bleed at 4:2:0
     return stream.getvalue()
+
+
+def sheet(size_px: int = 64, seed: int = 0) -> Image.Image:
+    """Every noun (rows) in every colour (columns), with sizes and grounds going round: to see that all is clear."""
+    gap = 2
+    cell = size_px + gap
+    image = Image.new("RGB", (cell * len(COLOURS), cell * len(NOUNS)), "white")
+    for row, noun in enumerate(NOUNS):
+        for column, colour in enumerate(COLOURS):
+            thing = Thing(noun=noun, colour=colour, size=SIZES[(row + column) % len(SIZES)])
+            scene = Scene(things=(thing,), position="centre", ground=GROUNDS[(row + 2 * column) % len(GROUNDS)])
+            rng = generator(seed, f"sheet/{noun}", column)
+            image.paste(render(scene, rng, size_px), (column * cell, row * cell))
+    return image
 
 
 def _spots(place: str, count: int, extent: float, *, alone: bool, rng: random.Random) -> list[tuple[float, float]]:

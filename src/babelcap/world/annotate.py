@@ -1,0 +1,94 @@
+"""The texts of a picture: true captions in the languages that are captioned, and loose translations.
+
+Captions in different languages say the same in their own words. A translation is a web sentence, or a paragraph of two
+or three, each about its own loosened version of the scene; German also gets the whole English caption translated.
+"""
+
+import random
+from dataclasses import dataclass
+
+from babelcap.coverage import Coverage, Style, Task
+from babelcap.records import Annotation
+from babelcap.world.meaning import Sentence
+from babelcap.world.plan import fit, loosen, plan_caption, plan_web
+from babelcap.world.realise import realise
+from babelcap.world.scenes import Scene, draw_scene
+
+SHARE_PARAGRAPHS = 0.4
+LINES_IN_PARAGRAPH = (2, 3)
+ORIGIN_CAPTION = "world/caption"
+ORIGIN_WEB = "world/web"
+CAPTION_LANGUAGE = "de"  # whose captions are translations of the English ones
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How training texts are made: how well translations fit, and how many there are for a picture and language."""
+
+    match_probability: float = 0.9
+    translations_per_image: int = 2
+
+
+def training_annotations(
+    scene: Scene, coverage: Coverage, wording: Wording, rng: random.Random, *, avoid_held_out: bool = True
+) -> list[Annotation]:
+    """Every style of caption in every seen caption language, and translations into every seen one."""
+    annotations: list[Annotation] = []
+    captioned = [pair.language for pair in coverage.seen_pairs if pair.task is Task.CAPTION]
+    for style in Style:
+        annotations += _captions(scene, style, captioned, rng)
+    for pair in coverage.seen_pairs:
+        if pair.task is not Task.TRANSLATION:
+            continue
+        for _ in range(wording.translations_per_image):
+            sentences, score = draw_web(scene, wording.match_probability, rng, avoid_held_out=avoid_held_out)
+            annotations.append(_translation(sentences, pair.language, coverage, ORIGIN_WEB, score))
+        if pair.language == CAPTION_LANGUAGE and wording.translations_per_image:
+            plan = plan_caption(scene, rng.choice(list(Style)), rng)
+            annotations.append(_translation(plan, pair.language, coverage, ORIGIN_CAPTION, 1.0))
+    return annotations
+
+
+def evaluation_annotations(
+    scene: Scene, coverage: Coverage, wording: Wording, rng: random.Random, index: int, *, avoid_held_out: bool
+) -> list[Annotation]:
+    """One caption and one translation in every language: the style goes round, the meaning is the same in all."""
+    codes = [language.code for language in coverage.languages]
+    annotations = _captions(scene, list(Style)[index % len(Style)], codes, rng)
+    sentences, score = draw_web(scene, wording.match_probability, rng, avoid_held_out=avoid_held_out)
+    targets = [code for code in codes if code != coverage.source_language]
+    return annotations + [_translation(sentences, code, coverage, ORIGIN_WEB, score) for code in targets]
+
+
+def draw_web(
+    scene: Scene, match_probability: float, rng: random.Random, *, avoid_held_out: bool = True
+) -> tuple[list[Sentence], float]:
+    """One sentence or a paragraph, and the share of attributes in which it agrees with the scene."""
+    count = rng.choice(LINES_IN_PARAGRAPH) if rng.random() < SHARE_PARAGRAPHS else 1
+    loosened = [loosen(scene, match_probability, rng, avoid_held_out=avoid_held_out) for _ in range(count)]
+    return [plan_web(other, rng) for other in loosened], sum(fit(scene, other) for other in loosened) / count
+
+
+def draw_free_text(rng: random.Random, kind: str) -> list[Sentence]:
+    """Text that belongs to no picture: `web` or `captions`."""
+    scene = draw_scene(rng)
+    return draw_web(scene, 1.0, rng)[0] if kind == "web" else plan_caption(scene, rng.choice(list(Style)), rng)
+
+
+def _captions(scene: Scene, style: Style, languages: list[str], rng: random.Random) -> list[Annotation]:
+    plan = plan_caption(scene, style, rng)
+    return [
+        Annotation(task=Task.CAPTION, language=code, style=style, target=realise(plan, code), origin=ORIGIN_CAPTION)
+        for code in languages
+    ]
+
+
+def _translation(plan: list[Sentence], language: str, coverage: Coverage, origin: str, score: float) -> Annotation:
+    return Annotation(
+        task=Task.TRANSLATION,
+        language=language,
+        source=realise(plan, coverage.source_language),
+        target=realise(plan, language),
+        origin=origin,
+        score=round(score, 4),
+    )
