@@ -1,13 +1,20 @@
 """Tiny captioners with random weights, one for each kind of decoder."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
-from babelcap.models import Captioner, CaptionerConfig
+from babelcap.coverage import Style, caption_prompt
+from babelcap.languages import LANGUAGES
+from babelcap.models import Captioner, CaptionerConfig, CaptionProcessor
 
 ENCODER_VOCAB_SIZE = 60
 DECODER_VOCAB_SIZE = 90
@@ -94,3 +101,30 @@ def inputs() -> dict[str, Tensor]:
     input_ids[attention_mask == 0] = 1
     pixel_values = torch.randn(2, 3, IMAGE_SIZE_PX, IMAGE_SIZE_PX, generator=generator)
     return {"input_ids": input_ids, "attention_mask": attention_mask, "pixel_values": pixel_values}
+
+
+def tiny_tokenizer(words: list[str], **specials: str) -> PreTrainedTokenizerFast:
+    vocabulary = {word: index for index, word in enumerate([*specials.values(), *words])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
+
+
+@pytest.fixture(scope="session")
+def processor() -> CaptionProcessor:
+    prompts = " ".join([caption_prompt(language, style) for language in LANGUAGES for style in Style])
+    words = sorted(set(prompts.split()))[: ENCODER_VOCAB_SIZE - 4]
+    encoder = tiny_tokenizer(words, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    prefixes = sorted({word for language in LANGUAGES for word in language.prefix.split()})
+    words = [*prefixes, *(f"w{number}" for number in range(DECODER_VOCAB_SIZE - 4 - len(prefixes)))]
+    decoder = tiny_tokenizer(words, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>", unk_token="<unk>")
+    return CaptionProcessor(encoder, decoder, image_size_px=IMAGE_SIZE_PX)
+
+
+@pytest.fixture(scope="session")
+def model_folder(processor: CaptionProcessor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny captioner as it lies on disk, with its processor."""
+    folder = tmp_path_factory.mktemp("captioner")
+    random_captioner(tiny_config("bart")).save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder

@@ -1,16 +1,33 @@
 """The models: an encoder of image and prompt, a decoder, and what it takes to build, load, save and use them.
 
-Importing this registers the captioner with transformers, so that AutoConfig and the AutoModel classes know it.
+Importing this registers the captioner with transformers, so that AutoConfig, AutoProcessor and AutoModel know it.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoProcessor
 
 from babelcap.models.captioner import Captioner, CaptionerOutput
 from babelcap.models.configuration import CaptionerConfig
+from babelcap.models.importing import import_checkpoint
+from babelcap.models.inference import CaptionPipeline, load
 from babelcap.models.loading import load_model
+from babelcap.models.processor import CaptionProcessor, load_processor
+from babelcap.models.shortlist import build_shortlist, write_shortlist
 
-__all__ = ["Captioner", "CaptionerConfig", "CaptionerOutput", "load_model"]
+__all__ = [
+    "CaptionPipeline",
+    "CaptionProcessor",
+    "Captioner",
+    "CaptionerConfig",
+    "CaptionerOutput",
+    "build_shortlist",
+    "import_checkpoint",
+    "load",
+    "load_model",
+    "load_processor",
+    "write_shortlist",
+]
 
 AutoConfig.register(CaptionerConfig.model_type, CaptionerConfig)
+AutoProcessor.register(CaptionerConfig, CaptionProcessor)
 for _auto_class in (AutoModel, AutoModelForImageTextToText, AutoModelForSeq2SeqLM):
     _auto_class.register(CaptionerConfig, Captioner)

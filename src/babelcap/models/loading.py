@@ -4,16 +4,19 @@ Weights are safetensors, in one file or in shards. Pickled weights are refused h
 `import_checkpoint` alone reads them, with torch's weights-only unpickler, and writes them anew.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import GenerationConfig
+from transformers.utils import logging
 
 from babelcap.errors import UserError
 from babelcap.models.captioner import Captioner
@@ -39,10 +42,23 @@ def build_model(folder: Path, weights: dict[str, Tensor], *, dtype: torch.dtype 
     account_for(config, weights)
     wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     stored = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
-    model: Captioner = Captioner.from_pretrained(None, config=config, state_dict=weights, dtype=wanted or stored)
+    with _without_progress_bar():
+        model: Captioner = Captioner.from_pretrained(None, config=config, state_dict=weights, dtype=wanted or stored)
     model.generation_config = read_generation_config(folder, config)
     model.folder = folder
     return model.eval()
+
+
+@contextmanager
+def _without_progress_bar() -> Iterator[None]:
+    """The tensors are in memory by then, so transformers' bar has nothing to tell."""
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def resolve_folder(path_or_id: str | Path) -> Path:
@@ -117,7 +133,7 @@ def read_config(folder: Path, weights: dict[str, Tensor]) -> tuple[CaptionerConf
 def build_captioner_config(values: dict[str, Any], where: str) -> CaptionerConfig:
     try:
         return CaptionerConfig.from_dict(values)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (StrictDataclassError, TypeError, ValueError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{where}: {reason}") from None
 

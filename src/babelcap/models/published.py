@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from babelcap.errors import UserError
@@ -93,8 +94,8 @@ def convert_config(values: dict[str, Any], weight_names: Iterable[str] = ()) -> 
         )
     except KeyError as error:
         raise UserError(f"config.json: {error.args[0]} is missing; this is not a published captioner's") from None
-    except (TypeError, ValueError) as error:
-        raise UserError(f"config.json: {error}") from None
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise UserError(f"config.json: {' '.join(str(error).split())}") from None
     return config
 
 
