@@ -67,6 +67,7 @@ class RunRecord(Record):
     S: int  # samples seen
     C: float  # compute, S F (1 + Pt / P)
     T: dict[str, float] = {}  # test split -> cross-entropy before this training
+    initial: list[EvalResult] = []  # what T is taken from: every measure before this training
     results: list[EvalResult] = []
     num_target_tokens: int = 0
     seconds: float = 0.0
@@ -81,13 +82,21 @@ class LawFit(Record):
     """A fitted law with its uncertainty, as `babelcap laws fit --json` prints it and a report reads it."""
 
     form: str
+    formula: str = ""
     target: str
     coefficients: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
+    intervals: dict[str, tuple[float | None, float | None]]  # None: the points set no bound on that side
+    confidence: float = 0.95
     interval_method: str
+    standard_errors: dict[str, float | None] = {}
+    p_values: dict[str, float | None] = {}
+    not_identified: dict[str, str] = {}  # coefficient -> why its number means nothing
     r2: float
     r2_log: float
+    aicc: float | None = None
     num_points: int
+    num_groups: int | None = None
+    ranges: dict[str, tuple[float, float]] = {}  # column -> smallest and largest value among the points
     warnings: list[str] = []
     extra: dict[str, Any] = {}
 

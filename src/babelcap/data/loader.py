@@ -5,6 +5,7 @@ takes its share of the micro-batches: which samples a step sees depends neither 
 """
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -203,6 +204,7 @@ def read_ahead(
         num_workers=num_workers,
         prefetch_factor=prefetch if num_workers > 0 else None,
         collate_fn=_as_it_is,
+        worker_init_fn=_ignore_stop_signals,
         generator=torch.Generator(),  # its own, or building a loader would draw from the one that dropout uses
     )
     for loaded in loader:
@@ -221,6 +223,12 @@ def check_division(config: LoaderConfig, world_size: int) -> int:
             f"divide; choose a multiple of {unit}"
         )
     return config.batch_size // unit
+
+
+def _ignore_stop_signals(worker: int) -> None:
+    """A scheduler tells every process to leave; the one that trains decides when, and needs its workers until then."""
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _as_it_is(loaded: Any) -> Any:

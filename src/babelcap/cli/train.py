@@ -1,0 +1,105 @@
+"""`babelcap train`: a run from its configuration, here, under torchrun, or submitted to Slurm."""
+
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from babelcap.training.config import TrainConfig
+
+
+class Scheduler(StrEnum):
+    SLURM = "slurm"
+
+
+def train(
+    config: Path = typer.Argument(
+        help="TOML file of the run, or the config.json of an earlier one.", show_default=False
+    ),
+    overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings that take the file's place."),
+    evaluate: bool = typer.Option(True, help="Measure the loss on the corpus' eval split before and after training."),
+    submit: Scheduler | None = typer.Option(None, help="Submit the run as a job in place of running it here."),
+    dry_run: bool = typer.Option(False, help="Print what the run would take, and the job's script; run nothing."),
+    size: str = typer.Option(None, help="With --dry-run: the model's size, where its folder is not there yet."),
+    json_output: bool = typer.Option(False, "--json", help="Print the records (or the plan) as JSON."),
+) -> None:
+    """Train a captioner: continued pretraining on an incomplete corpus, or fine-tuning.
+
+    The same command goes on where a run was stopped, and ends with the same result. Exit code 75 means: saved, start
+    me again.
+
+    \b
+    babelcap train configs/pretrain/0.4B.toml data.corpus=corpora/cc12m budgets=[500,2000]
+    torchrun --nproc-per-node 8 -m babelcap train configs/pretrain/3.5B.toml
+    babelcap train configs/pretrain/11.2B.toml --submit slurm cluster.partition=gpu
+    """
+    from babelcap.config import load_config
+    from babelcap.training.config import TrainConfig
+
+    settings = load_config(TrainConfig, config, overrides or [])
+    if dry_run:
+        _show_plan(settings, config, overrides or [], size, submit is not None, json_output)
+    elif submit is not None:
+        from babelcap.training.slurm import submit as submit_job
+
+        job = submit_job(_command(config, overrides or []), settings.cluster, settings.output / "slurm", settings.name)
+        typer.echo(json.dumps({"job": job}) if json_output else f"submitted job {job}; logs in {settings.output}/slurm")
+    else:
+        _run(settings, evaluate, json_output)
+
+
+def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
+    from babelcap.evaluation.loss import loss_evaluation
+    from babelcap.training.loop import Requeue
+    from babelcap.training.run import train
+    from babelcap.training.signals import REQUEUE_EXIT_CODE
+
+    evaluation = loss_evaluation(settings.data.corpus, settings.coverage, settings.data) if evaluate else None
+    try:
+        records = train(settings, evaluation)
+    except Requeue as stopped:
+        typer.echo(f"babelcap: {stopped}", err=True)
+        raise typer.Exit(REQUEUE_EXIT_CODE) from None
+    if os.environ.get("RANK", "0") != "0":
+        return
+    for record in records:
+        done = f"{record.run}: {record.S:,} samples in {record.seconds:.0f} s"
+        typer.echo(record.model_dump_json() if json_output else done)
+    if not json_output:
+        typer.echo(str(settings.output))
+
+
+def _command(config: Path, overrides: list[str]) -> list[str]:
+    return [sys.executable, "-m", "babelcap", "train", str(config.resolve()), *overrides]
+
+
+def _show_plan(
+    settings: "TrainConfig", config: Path, overrides: list[str], size: str | None, on_slurm: bool, json_output: bool
+) -> None:
+    from babelcap.training.plan import plan_run
+    from babelcap.training.slurm import submit
+
+    num_processes = settings.cluster.num_tasks if on_slurm else int(os.environ.get("WORLD_SIZE", "1"))
+    plan = plan_run(settings, num_processes, size)
+    if on_slurm:
+        command = _command(config, overrides)
+        plan["script"] = submit(command, settings.cluster, settings.output / "slurm", settings.name, dry_run=True)
+    if json_output:
+        typer.echo(json.dumps(plan))
+        return
+    legs = ", ".join(f"{leg['name']} (steps {leg['start']} to {leg['end']})" for leg in plan["legs"])
+    memory = ", ".join(f"{part} {number / 2**30:.2f}" for part, number in plan["memory_bytes_per_process"].items())
+    typer.echo(f"run        {plan['name']}: P {plan['P']:,}, trained {plan['Pt']:,}")
+    typer.echo(f"legs       {legs}")
+    typer.echo(f"steps      {plan['num_steps']:,} of {settings.batch_size:,} samples: {plan['num_samples']:,} samples")
+    typer.echo(f"tokens     at most {plan['max_target_tokens']:,} target tokens")
+    typer.echo(f"compute    {plan['training_flops']:.3g} FLOPs (forward and backward)")
+    typer.echo(f"processes  {num_processes}")
+    typer.echo(f"memory     GiB of each process: {memory}")
+    if on_slurm:
+        typer.echo(f"\n{plan['script']}")

@@ -1,0 +1,1 @@
+"""Evaluation: cross-entropy per task-language pair, and what generated captions say."""

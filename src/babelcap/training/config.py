@@ -1,0 +1,88 @@
+"""What a training run is: the model, the data, the budgets, the optimiser, and how it is spread over processes.
+
+Fields made by `resource` change how a run is computed, not what; they are no part of its hash.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from babelcap.config import ConfigModel, resource
+from babelcap.coverage import Coverage
+from babelcap.data.batches import BatchConfig
+from babelcap.data.mixture import MixtureConfig
+from babelcap.training.slurm import ClusterConfig
+
+
+class DataConfig(BatchConfig):
+    """How a batch is read (`BatchConfig`), and from where."""
+
+    corpus: Path
+    split: str = "train"
+    mixture: MixtureConfig = MixtureConfig()
+    image_features: Literal["compute", "cache"] = resource("compute")  # "cache": the frozen tower runs once per image
+    num_workers: int = resource(2, ge=0)
+
+
+class OptimiserConfig(ConfigModel):
+    learning_rate: float = Field(1e-4, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(1e-8, gt=0)
+    max_gradient_norm: float = Field(1.0, gt=0)
+
+
+class ScheduleConfig(ConfigModel):
+    """cosine: every budget is a run of its own. wsd: warm-up, stable, decay; budgets branch off one trunk."""
+
+    kind: Literal["cosine", "wsd"] = "cosine"
+    warmup_steps: int = Field(100, ge=0)
+    decay_share: float = Field(0.2, gt=0, le=1)  # wsd: the last part of a budget, in which the rate falls
+    final_share: float = Field(0.0, ge=0, le=1)  # of the learning rate, at the end
+
+
+class ParallelConfig(ConfigModel):
+    micro_batch_size: int = resource(32, ge=1)  # samples of one forward pass on one rank
+    replicas: int | Literal["all"] = resource(1)  # 1: sharded over all ranks; "all": replicated; between: hybrid
+    precision: Literal["auto", "fp32", "bf16"] = resource("auto")  # auto: bf16 autocast on GPUs, fp32 elsewhere
+    activation_checkpointing: bool = resource(False)
+    num_threads: int | None = resource(None)
+
+
+class CheckpointConfig(ConfigModel):
+    every_steps: int = resource(500, ge=1)
+    keep: int = resource(2, ge=1)
+
+
+class LogConfig(ConfigModel):
+    every_steps: int = resource(10, ge=1)  # of the lines on the terminal; metrics.jsonl has every step
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = resource(("tensorboard",))
+    peak_tflops: float | None = resource(None)  # of one device, to tell the share that is reached
+
+
+class TrainConfig(ConfigModel):
+    name: str = resource("run")
+    model: str  # folder or hub id of the captioner to start from
+    output: Path = resource(Path("runs/run"))
+    policy: str = "pretraining"  # what trains: see `babelcap model info --policy`
+    budgets: tuple[int, ...] = (500,)  # optimiser steps
+    batch_size: int = Field(1024, ge=1)  # samples of one step, over all ranks
+    dropout: float | None = Field(None, ge=0, lt=1)  # None: as the model's configuration says
+    seed: int = 0
+    evaluate_every_steps: int | None = resource(None)
+    export: bool = resource(True)
+    coverage: Coverage = Coverage()
+    data: DataConfig
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+    cluster: ClusterConfig = resource(ClusterConfig())
+
+    @model_validator(mode="after")
+    def _budgets_ascend(self) -> Self:
+        if not self.budgets or min(self.budgets) < 1 or list(self.budgets) != sorted(set(self.budgets)):
+            raise ValueError(f"budgets must be ascending numbers of steps, found {list(self.budgets)}")
+        return self
