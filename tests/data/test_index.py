@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -79,18 +80,13 @@ def test_an_image_without_annotations_has_an_empty_range(tmp_path: Path) -> None
     assert index.image_number(0) == 1
 
 
-def _read_in_child(index: CorpusIndex, row: int) -> tuple[str, bytes]:
-    number = index.image_number(row)
-    return index.annotation(row).target, index.read_image(number)
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_read_the_same(corpus: Corpus, method: str) -> None:
     index = CorpusIndex.open(corpus)
-    rows = range(index.num_annotations)
-    here = [_read_in_child(index, row) for row in rows]
-    with multiprocessing.get_context(method).Pool(2) as pool:
-        there = pool.starmap(_read_in_child, [(index, row) for row in rows], chunksize=20)
+    rows, numbers = range(index.num_annotations), range(index.num_images)
+    here = [index.annotation(row) for row in rows], [index.read_image(number) for number in numbers]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as executor:
+        there = list(executor.map(index.annotation, rows)), list(executor.map(index.read_image, numbers, chunksize=5))
     assert there == here
 
 
@@ -101,16 +97,12 @@ def test_pickling_carries_no_data(corpus: Corpus) -> None:
     assert set(index.__getstate__()) == {"corpus", "folder"}
 
 
-def _open_concurrently(folder: Path) -> int:
-    return CorpusIndex.open(folder).num_annotations
-
-
 def test_several_processes_may_ask_at_once(corpus: Corpus) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        assert set(pool.map(_open_concurrently, [corpus.folder] * 8)) == {37}
-    assert [path.name for path in (corpus.folder / "index").iterdir() if not path.name.startswith(".")] == [
-        f"v1-{corpus.content_hash}"
-    ]
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("fork")) as executor:
+        indices = list(executor.map(CorpusIndex.open, [corpus.folder] * 8))
+    assert {index.num_annotations for index in indices} == {37}
+    folders = [path.name for path in (corpus.folder / "index").iterdir() if path.is_dir()]
+    assert folders == [f"v1-{corpus.content_hash}"]
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from babelcap.data.format import (
     read_manifest,
     write_annotations,
 )
-from babelcap.data.tar import IMAGE_EXTENSIONS, TarFileWriter, is_safe_name, scan_tar
+from babelcap.data.tar import IMAGE_EXTENSIONS, TarFileWriter, TarScan, is_safe_name, scan_tar
 from babelcap.errors import UserError
 from babelcap.records import Annotation
 from babelcap.storage import atomic_folder, write_json
@@ -174,27 +174,26 @@ class CorpusWriter:
         self._tar.close()
         name = f"{len(self._shards):05d}"
         tar = self._partial / IMAGES / f"{name}.tar"
-        self._shards.append(write_shard(self._partial, self._rows, tar, tar_sha256=self._tar.sha256))
+        self._shards.append(write_shard(self._partial, self._rows, scan_tar(tar), tar_sha256=self._tar.sha256))
         self._tar, self._rows = None, []
 
 
 def write_shard(
     folder: Path,
     rows: list[ImageRow],
-    tar: Path,
+    scan: TarScan,
     *,
     tar_sha256: str | None = None,
     skipped: dict[str, int] | None = None,
     made_from: dict[str, Any] | None = None,
 ) -> Shard:
     """Writes `annotations/NAME.parquet` for `NAME.tar`; `made_from` lets a later run see that it is done."""
-    scan = scan_tar(tar)
     shard = Shard(
-        tar=tar.name,
+        tar=scan.path.name,
         tar_bytes=scan.num_bytes,
         tar_headers_sha256=scan.headers_sha256,
         tar_sha256=tar_sha256,
-        annotations=f"{tar.name.removesuffix('.tar')}.parquet",
+        annotations=f"{scan.path.name.removesuffix('.tar')}.parquet",
         splits=count_rows(rows),
         skipped=skipped or {},
     )

@@ -1,0 +1,279 @@
+"""`babelcap data`: make, check, look at and hand on a corpus."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from babelcap.errors import UserError
+
+if TYPE_CHECKING:
+    from babelcap.data.store import Corpus
+
+group = typer.Typer(no_args_is_help=True, help="Make, check, look at and hand on a corpus of images and texts.")
+
+WORKERS = typer.Option(min(8, os.cpu_count() or 1), "--workers", min=1, help="Processes to work in.")
+OUTPUT = typer.Option(..., "--output", "-o", help="The folder to write to.")
+JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
+
+
+@group.command()
+def index(
+    tars: list[str] = typer.Argument(..., help="Webdataset tars, or folders that hold them."),
+    output: Path = OUTPUT,
+    annotations: Path = typer.Option(None, help="Texts as .jsonl or .parquet: key, annotations, and split if any."),
+    captions: str = typer.Option(
+        None, help="Members that hold captions: 'txt', or 'json:FIELD' for a field of a JSON."
+    ),
+    language: str = typer.Option("en", help="Language of --captions."),
+    split: str = typer.Option("train", help="The split of images for which --annotations names none."),
+    copy: bool = typer.Option(False, "--copy", help="Copy the tars into the corpus instead of linking to them."),
+    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
+    workers: int = WORKERS,
+) -> None:
+    """Make a corpus out of existing tars, without copying them: only their headers are read.
+
+    Example: babelcap data index photos/*.tar --captions txt -o corpus
+    """
+    from babelcap.coverage import Coverage
+    from babelcap.data.assemble import assemble_corpus, find_files
+    from babelcap.data.webdataset import WebdatasetMaker
+
+    coverage = Coverage()
+    coverage.language(language)
+    maker = WebdatasetMaker(
+        coverage=coverage, split=split, annotations=annotations, captions=captions, language=language
+    )
+    parameters = {"annotations": str(annotations), "captions": captions, "language": language, "split": split}
+    corpus = assemble_corpus(
+        output,
+        find_files(tars, ".tar"),
+        maker,
+        provenance={"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters},
+        coverage=coverage,
+        num_workers=workers,
+        copy=copy,
+        with_checksum=checksum,
+    )
+    _report(corpus)
+
+
+importers = typer.Typer(no_args_is_help=True, help="Make a corpus out of a published dataset.")
+group.add_typer(importers, name="import")
+
+
+@importers.command()
+def cc12m(
+    output: Path = OUTPUT,
+    images: str = typer.Option(None, help="Folder or pattern of the pixparse/cc12m-wds tars."),
+    annotations: str = typer.Option(None, help="Folder or pattern of the published Parquet files, one per tar."),
+    eval_file: Path = typer.Option(
+        None, "--eval", help="The published eval Parquet; its keys become the split 'eval'."
+    ),
+    download: bool = typer.Option(False, "--download", help="Fetch both from the Hugging Face hub first; goes on."),
+    shards: str = typer.Option(None, help="Only these tars, by number: '0-9,2175'."),
+    seed: int = typer.Option(0, help="Seed of the paragraphs that are made of several sentences."),
+    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
+    workers: int = WORKERS,
+) -> None:
+    """Conceptual 12M with captions and translations, prepared as published. A stopped import goes on where it was.
+
+    Example: babelcap data import cc12m --images cc12m-wds --annotations texts --eval texts/eval.parquet -o cc12m
+
+    Or: babelcap data import cc12m --download --shards 0-9 -o cc12m
+    """
+    from babelcap.data.cc12m_import import import_cc12m
+
+    corpus = import_cc12m(
+        output,
+        images=images,
+        annotations=annotations,
+        eval_file=eval_file,
+        download=download,
+        shards=shards,
+        seed=seed,
+        with_checksum=checksum,
+        num_workers=workers,
+    )
+    _report(corpus)
+
+
+@importers.command()
+def multi30k(
+    images: str = typer.Option(..., help="Folder or pattern of tars with the Flickr30k photos."),
+    texts: Path = typer.Option(..., help="Multi30K's data folder, with task1 and task2."),
+    output: Path = OUTPUT,
+    workers: int = WORKERS,
+) -> None:
+    """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
+
+    Example: babelcap data import multi30k --images photos --texts multi30k/data -o corpus
+    """
+    from babelcap.data.multi30k import import_multi30k
+
+    _report(import_multi30k(output, images=images, texts=texts, num_workers=workers))
+
+
+@importers.command()
+def coco(
+    images: Path = typer.Option(..., help="Folder of photos."),
+    captions: Path = typer.Option(..., help="COCO's annotation file, or a list of {file, captions}."),
+    output: Path = OUTPUT,
+    split: str = typer.Option("test", help="The split of all photos."),
+) -> None:
+    """COCO captions: single photos are put into tars, since a corpus reads tars.
+
+    Example: babelcap data import coco --images val2017 --captions captions_val2017.json -o coco
+    """
+    from babelcap.data.coco import import_coco
+
+    _report(import_coco(output, images=images, captions=captions, split=split))
+
+
+@group.command()
+def check(
+    corpus: Path = typer.Argument(..., help="The corpus folder."),
+    full: bool = typer.Option(False, "--full", help="Also compare the SHA-256 of the tars that have one recorded."),
+    as_json: bool = JSON,
+    workers: int = WORKERS,
+) -> None:
+    """Verify offsets, decode every image, find duplicates, missing pairs and bad texts. Exit code 1 if any is found.
+
+    Example: babelcap data check corpus
+    """
+    from babelcap.data.check import check_corpus
+    from babelcap.data.store import Corpus
+
+    result = check_corpus(Corpus.open(corpus), full=full, num_workers=workers)
+    if as_json:
+        values = {
+            "ok": not result.problems.counts,
+            "num_images": result.num_images,
+            "num_annotations": result.num_annotations,
+            "problems": result.problems.counts,
+            "places": result.problems.places,
+            "notes": result.notes.counts,
+        }
+        typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
+    else:
+        _print_check(corpus, result)
+    if result.problems.counts:
+        raise typer.Exit(1)
+
+
+def _print_check(corpus: Path, result: Any) -> None:
+    from rich.table import Table
+
+    console = _console()
+    for title, findings in (("problem", result.problems), ("note", result.notes)):
+        if findings.counts:
+            table = Table(title, "count", "first places")
+            for reason, number in findings.counts.most_common():
+                table.add_row(reason, f"{number:,}", "\n".join(findings.places[reason]))
+            console.print(table)
+    verdict = f"{sum(result.problems.counts.values()):,} problems" if result.problems.counts else "all well"
+    typer.echo(f"{corpus}: {result.num_images:,} images, {result.num_annotations:,} annotations: {verdict}")
+
+
+@group.command()
+def stats(corpus: Path = typer.Argument(..., help="The corpus folder."), as_json: bool = JSON) -> None:
+    """Count images and annotations per split and pair, and measure the texts.
+
+    Example: babelcap data stats corpus --json
+    """
+    from rich.table import Column, Table
+
+    from babelcap.data.stats import corpus_stats
+    from babelcap.data.store import Corpus
+
+    values = corpus_stats(Corpus.open(corpus))
+    if as_json:
+        typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
+        return
+    unbroken = [Column(name, no_wrap=True) for name in ("split", "pair", "annotations")]
+    table = Table(*unbroken, "styles", "target characters", "source characters")
+    for split, of_split in values["splits"].items():
+        for pair, counts in of_split["pairs"].items():
+            styles = ", ".join(f"{name} {number:,}" for name, number in counts["styles"].items())
+            sides = [_lengths(counts["target_characters"]), _lengths(counts["source_characters"])]
+            table.add_row(split, pair, f"{counts['num_annotations']:,}", styles, *sides)
+        table.add_section()
+    _console().print(table)
+    for split, of_split in values["splits"].items():
+        per_image = of_split["annotations_per_image"]
+        typer.echo(
+            f"{split}: {of_split['num_images']:,} images, {of_split['num_annotations']:,} annotations "
+            f"({per_image['mean']} per image, {per_image['min']} to {per_image['max']}), "
+            f"languages {', '.join(of_split['languages']) or 'none'}"
+        )
+    for reason, number in values["skipped"].items():
+        typer.echo(f"left out: {reason}: {number:,}")
+
+
+def _lengths(values: dict[str, float] | None) -> str:
+    return f"{values['mean']} ({values['min']}-{values['max']})" if values else ""
+
+
+@group.command()
+def show(
+    corpus: Path = typer.Argument(..., help="The corpus folder."),
+    output: Path = typer.Option(Path("sheet"), "--output", "-o", help="Writes OUTPUT.png and OUTPUT.html."),
+    num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
+    seed: int = typer.Option(0, help="Which images: a seed draws the same ones again."),
+    split: str = typer.Option(None, help="Only this split."),
+) -> None:
+    """Draw images at random and lay them out with their texts in all languages, as a PNG and as one HTML file.
+
+    Example: babelcap data show corpus -o sheet --num 12 --split train
+    """
+    from babelcap.data.show import write_sheets
+    from babelcap.data.store import Corpus
+
+    for path in write_sheets(Corpus.open(corpus), output, num_images=num, seed=seed, split=split):
+        typer.echo(str(path))
+
+
+@group.command()
+def export(
+    corpus: Path = typer.Argument(..., help="The corpus folder."),
+    output: Path = OUTPUT,
+    kind: str = typer.Option("webdataset", "--format", help="The only format so far: webdataset."),
+    split: str = typer.Option(None, help="Only this split."),
+    workers: int = WORKERS,
+) -> None:
+    """Write plain webdataset tars (KEY.jpg, KEY.json) for other trainers. A stopped export goes on where it was.
+
+    Example: babelcap data export corpus -o plain --format webdataset
+    """
+    from babelcap.data.export import export_webdataset
+    from babelcap.data.store import Corpus
+
+    if kind != "webdataset":
+        raise UserError(f"--format is '{kind}'; the only format is 'webdataset'")
+    number = export_webdataset(Corpus.open(corpus), output, split=split, num_workers=workers)
+    typer.echo(f"{output}: {number:,} images")
+
+
+def _console() -> Any:
+    """As wide as the terminal; wide enough for a table where the output goes to a file."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=140)
+
+
+def _report(corpus: "Corpus") -> None:
+    manifest = corpus.manifest
+    typer.echo(f"{corpus.folder}: {manifest.num_images:,} images, {manifest.num_annotations:,} annotations")
+    for split, counts in manifest.splits.items():
+        pairs = ", ".join(f"{pair} {number:,}" for pair, number in counts.pairs.items())
+        typer.echo(f"  {split}: {counts.num_images:,} images{'; ' if pairs else ''}{pairs}")
+    skipped: dict[str, int] = {}
+    for shard in manifest.shards:
+        for reason, number in shard.skipped.items():
+            skipped[reason] = skipped.get(reason, 0) + number
+    for reason, number in sorted(skipped.items()):
+        if number:
+            typer.echo(f"  left out: {reason}: {number:,}")
