@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from babelcap.models.processor import CaptionProcessor
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -18,6 +17,7 @@ from babelcap.coverage import Coverage, Style, Task
 from babelcap.data.store import CorpusWriter
 from babelcap.models.captioner import Captioner
 from babelcap.models.configuration import CaptionerConfig
+from babelcap.models.processor import CaptionProcessor
 from babelcap.records import Annotation
 from babelcap.training.config import TrainConfig
 

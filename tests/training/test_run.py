@@ -140,7 +140,7 @@ def test_killed_run_ends_bit_identical(make_config: MakeConfig, tmp_path: Path, 
 @pytest.mark.parametrize("kind", ["bart", "gemma2"])
 def test_ranks_and_accumulation_change_nothing(make_config: MakeConfig, tmp_path: Path, kind: str) -> None:
     """Sharded, replicated and accumulated: the same losses and weights over 20 steps, with frozen parts."""
-    # The gradient of a key's bias is zero but for rounding, which AdamW would blow up to a whole step; epsilon is above.
+    # The gradient of a key's bias is zero but for rounding, which AdamW blows up to a whole step; epsilon is above it.
     alone = make_config(kind, optimiser__epsilon=1e-6)
     train(alone)
     accumulated = elsewhere(alone, tmp_path / "accumulated", parallel__micro_batch_size=4)
