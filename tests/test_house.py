@@ -57,7 +57,10 @@ def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
         assert RANK[other] < RANK[room] or room in ROOMS[-1], f"{room} imports {other}, which stands below it"
 
 
-@pytest.mark.parametrize("module", ["babelcap", "babelcap.cli", "babelcap.config", "babelcap.records"])
+@pytest.mark.parametrize(
+    "module",
+    ["babelcap", "babelcap.cli", "babelcap.config", "babelcap.records", "babelcap.laws", "babelcap.report.figures"],
+)
 def test_imports_without_torch(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,36 @@
+"""Scaling laws: fit them with honest uncertainty, test them, predict and plan with them. Imports without torch."""
+
+from babelcap.laws.fit import fit
+from babelcap.laws.fitted import Fit
+from babelcap.laws.forms import FORMS, Form, Term, form_of
+from babelcap.laws.law import Law
+from babelcap.laws.plan import Cost, Plan, iso_loss, plan_for_budget, plan_for_loss, worth_of
+from babelcap.laws.points import frontier
+from babelcap.laws.published import PUBLISHED, published
+from babelcap.laws.reading import Table, parse_map, read_table
+from babelcap.laws.validate import compare, leave_largest_budget_out, leave_one_model_out
+
+__all__ = [
+    "FORMS",
+    "PUBLISHED",
+    "Cost",
+    "Fit",
+    "Form",
+    "Law",
+    "Plan",
+    "Table",
+    "Term",
+    "compare",
+    "fit",
+    "form_of",
+    "frontier",
+    "iso_loss",
+    "leave_largest_budget_out",
+    "leave_one_model_out",
+    "parse_map",
+    "plan_for_budget",
+    "plan_for_loss",
+    "published",
+    "read_table",
+    "worth_of",
+]
