@@ -1,7 +1,8 @@
 """The texts of a picture: true captions in the languages that are captioned, and loose translations.
 
 Captions in different languages say the same in their own words. A translation is a web sentence, or a paragraph of two
-or three, each about its own loosened version of the scene; German also gets the whole English caption translated.
+or three, each about its own loosened version of the scene; a language that has captions (German) also gets a whole
+caption translated.
 """
 
 import random
@@ -18,7 +19,6 @@ SHARE_PARAGRAPHS = 0.4
 LINES_IN_PARAGRAPH = (2, 3)
 ORIGIN_CAPTION = "world/caption"
 ORIGIN_WEB = "world/web"
-CAPTION_LANGUAGE = "de"  # whose captions are translations of the English ones
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def training_annotations(
         for _ in range(wording.translations_per_image):
             sentences, score = draw_web(scene, wording.match_probability, rng, avoid_held_out=avoid_held_out)
             annotations.append(_translation(sentences, pair.language, coverage, ORIGIN_WEB, score))
-        if pair.language == CAPTION_LANGUAGE and wording.translations_per_image:
+        if pair.language in captioned and wording.translations_per_image:
             plan = plan_caption(scene, rng.choice(list(Style)), rng)
             annotations.append(_translation(plan, pair.language, coverage, ORIGIN_CAPTION, 1.0))
     return annotations

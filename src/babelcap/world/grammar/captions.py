@@ -176,7 +176,7 @@ FOLLOWERS: dict[str, dict[str, list[str]]] = {
         "de": ["{a:def} {a?befindet|befinden} sich {place}.", "{a:def} {a?ist|sind} {place} zu sehen."],
         "fr": ["{a:def} se {a?trouve|trouvent} {place}.", "{a:def} {a?est|sont} {place}."],
         "es": ["{a:def} {a?está|están} {place}.", "{a:def} se {a?encuentra|encuentran} {place}."],
-        "ru": ["{a:def} {a?находится|находятся} {place}.", "{place} можно увидеть {a:def.acc}."],
+        "ru": ["{a:def} {a?находится|находятся} {place}.", "{a:def} {a?виден|видна|видно|видны} {place}."],
         "zh": ["{a:def}在{place}。", "{a:def}位于{place}。"],
     },
     "is_related": {
