@@ -151,9 +151,13 @@ def read_training_file(path: Path, skipped: Counter[str]) -> Iterator[tuple[str,
         yield values["key"], {name: _pairs(values[name]) for name in columns}
 
 
-@lru_cache(maxsize=1)
 def read_eval_file(path: Path) -> dict[str, list[Annotation]]:
-    """key -> annotations of the eval split."""
+    """key -> annotations of the eval split. Read once a process, since every tar asks for it."""
+    return _read_eval_file(path, tuple(file_state(path)))
+
+
+@lru_cache(maxsize=1)
+def _read_eval_file(path: Path, state: tuple[Any, ...]) -> dict[str, list[Annotation]]:
     captions = [f"caption_{language}" for language in EVAL_CAPTIONS]
     translations = [f"translation_en_{language}" for language in EVAL_TRANSLATIONS]
     columns = [*captions, *(f"{name}_style" for name in captions), *translations]

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from babelcap.coverage import Coverage, Style, Task
 from babelcap.data.assemble import assemble_corpus, find_files, image_members
@@ -47,7 +47,7 @@ class Multi30kMaker:
             if member.key not in texts:
                 skipped["image without annotation"] += 1
                 continue
-            split, annotations = texts[member.key]
+            split, found = texts[member.key]
             rows.append(
                 ImageRow(
                     key=member.key,
@@ -55,7 +55,7 @@ class Multi30kMaker:
                     offset=member.offset,
                     length=member.length,
                     split=split,
-                    annotations=tuple(annotations),
+                    annotations=tuple(map(_annotation, found)),
                 )
             )
         return rows
@@ -78,10 +78,31 @@ def import_multi30k(output: str | Path, *, images: str, texts: Path, num_workers
     )
 
 
+class Text(NamedTuple):
+    """One line of Multi30K; it becomes an Annotation only where its image is at hand."""
+
+    language: str
+    target: str
+    source: str | None = None
+
+
+def _annotation(text: Text) -> Annotation:
+    if text.source is None:
+        origin, style, task = "multi30k/task2", Style.SHORT, Task.CAPTION
+        return Annotation(task=task, language=text.language, style=style, target=text.target, origin=origin)
+    return Annotation(
+        task=Task.TRANSLATION,
+        language=text.language,
+        source=text.source,
+        target=text.target,
+        origin="multi30k/task1",
+    )
+
+
 @lru_cache(maxsize=1)
-def load_texts(folder: Path) -> dict[str, tuple[str, list[Annotation]]]:
-    """key -> (split, annotations), the captions first."""
-    texts: dict[str, tuple[str, list[Annotation]]] = {}
+def load_texts(folder: Path) -> dict[str, tuple[str, list[Text]]]:
+    """key -> (split, texts), the captions first."""
+    texts: dict[str, tuple[str, list[Text]]] = {}
     for split, (image_list, name) in SPLITS.items():
         list_path = folder / "task1" / "image_splits" / f"{split}.txt"
         if not list_path.is_file():
@@ -95,31 +116,23 @@ def load_texts(folder: Path) -> dict[str, tuple[str, list[Annotation]]]:
     return texts
 
 
-def _add_captions(folder: Path, image_list: str, name: str, texts: dict[str, tuple[str, list[Annotation]]]) -> None:
+def _add_captions(folder: Path, image_list: str, name: str, texts: dict[str, tuple[str, list[Text]]]) -> None:
     keys = _keys(folder / "image_splits" / f"{image_list}.txt")
     for language in CAPTION_LANGUAGES:
         for number in range(1, NUM_CAPTIONS + 1):
             path = folder / "raw" / f"{name}.{number}.{language}.gz"
             for key, text in zip(keys, _lines(path, len(keys)), strict=True):
                 if text and key in texts:
-                    caption = Annotation(
-                        task=Task.CAPTION, language=language, style=Style.SHORT, target=text, origin="multi30k/task2"
-                    )
-                    texts[key][1].append(caption)
+                    texts[key][1].append(Text(language, text))
 
 
-def _add_translations(
-    folder: Path, split: str, keys: list[str], texts: dict[str, tuple[str, list[Annotation]]]
-) -> None:
+def _add_translations(folder: Path, split: str, keys: list[str], texts: dict[str, tuple[str, list[Text]]]) -> None:
     sources = _lines(folder / f"{split}.en.gz", len(keys))
     for language in TRANSLATION_LANGUAGES:
         path = folder / f"{split}.{language}.gz"
         for key, source, target in zip(keys, sources, _lines(path, len(keys)), strict=True):
             if source and target:
-                translation = Annotation(
-                    task=Task.TRANSLATION, language=language, source=source, target=target, origin="multi30k/task1"
-                )
-                texts[key][1].append(translation)
+                texts[key][1].append(Text(language, target, source))
 
 
 def _keys(path: Path) -> list[str]:

@@ -37,7 +37,7 @@ class WebdatasetMaker:
         return {
             "maker": "webdataset/1",
             "split": self.split,
-            "annotations": file_state(self.annotations) if self.annotations else None,
+            "annotations": file_state(self.annotations) if self.annotations and self.annotations.exists() else None,
             "captions": self.captions,
             "language": self.language,
             "origin": self.origin,
@@ -100,9 +100,15 @@ def _caption_text(content: bytes, field: str) -> str:
     return text.strip()
 
 
-@lru_cache(maxsize=2)
 def load_annotations(path: Path) -> dict[str, tuple[str | None, list[Annotation]]]:
     """key -> (split or None, annotations) from JSON lines or Parquet, one annotation a row or a list of them."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    return _load_annotations(path, tuple(file_state(path)))
+
+
+@lru_cache(maxsize=1)
+def _load_annotations(path: Path, state: tuple[Any, ...]) -> dict[str, tuple[str | None, list[Annotation]]]:
     if path.suffix == ".parquet":
         values = _read_parquet(path)
     elif path.suffix in {".jsonl", ".json"}:
@@ -146,8 +152,6 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{len(values) + 1}: not valid JSON ({error.msg})") from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
     return values
 
 
