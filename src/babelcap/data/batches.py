@@ -4,6 +4,7 @@ labels             [bos, tokens..., eos]           -100 where padded, and on a p
 decoder_input_ids  [start, bos, tokens...]         the labels' tokens one place later, prefix and all
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -94,7 +95,7 @@ class Encoded:
     target: str
     language: str
     after_prefix: bool
-    image: np.ndarray | Tensor  # pixels as bytes, or features
+    image: Tensor  # pixels as bytes, or features
     prompt_ids: Sequence[int] = ()
     target_ids: Sequence[int] = ()
     num_given: int = 0  # tokens of the target that are not scored: none, or bos and the prefix
@@ -111,16 +112,16 @@ def collate(
     encoder_pad: int,
     decoder_pad: int,
     decoder_start: int,
+    has_features: bool,
 ) -> Batch:
     """Right-padded to the longest of these samples."""
-    has_features = isinstance(samples[0].image, Tensor)
     return Batch(
         input_ids=pad([sample.prompt_ids for sample in samples], encoder_pad),
         attention_mask=pad([[1] * len(sample.prompt_ids) for sample in samples], 0),
         decoder_input_ids=pad([[decoder_start, *sample.target_ids[:-1]] for sample in samples], decoder_pad),
         labels=pad([[*[IGNORED] * s.num_given, *s.target_ids[s.num_given :]] for s in samples], IGNORED),
-        pixels=None if has_features else stack_bytes([np.asarray(sample.image) for sample in samples]),
-        image_features=torch.stack([torch.as_tensor(s.image) for s in samples]) if has_features else None,
+        pixels=None if has_features else stack_bytes([sample.image for sample in samples]),
+        image_features=torch.stack([sample.image for sample in samples]) if has_features else None,
         num_target_tokens=torch.tensor([len(sample.target_ids) - sample.num_given for sample in samples]),
         pair_numbers=torch.tensor([sample.pair_number for sample in samples]),
         indices=torch.tensor([sample.index for sample in samples]),
@@ -131,16 +132,13 @@ def collate(
     )
 
 
-def stack_bytes(images: Sequence[np.ndarray]) -> Tensor:
+def stack_bytes(images: Sequence[Tensor]) -> Tensor:
     """uint8 [n, 3, size, size]; in a worker process built in shared memory at once, which saves a copy."""
     shape = (len(images), *images[0].shape)
     if get_worker_info() is None:
-        stacked = torch.empty(shape, dtype=torch.uint8)
-    else:
-        storage = torch.UntypedStorage._new_shared(int(np.prod(shape)))
-        stacked = torch.empty(0, dtype=torch.uint8).set_(storage).view(shape)
-    np.stack(images, out=stacked.numpy())
-    return stacked
+        return torch.stack(list(images))
+    storage = torch.UntypedStorage._new_shared(math.prod(shape))
+    return torch.stack(list(images), out=torch.empty(0, dtype=torch.uint8).set_(storage).view(shape))
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -102,6 +102,7 @@ class BatchReader:
             encoder_pad=self.encoder_tokenizer.pad_token_id,
             decoder_pad=self.decoder_tokenizer.pad_token_id,
             decoder_start=self.decoder_start_token_id,
+            has_features=self.image_features is not None,
         )
 
     def _draw(self, pairs: tuple[Pair, ...], index: int, pair_number: int, row: int) -> Encoded:
@@ -128,7 +129,7 @@ class BatchReader:
             image=self._read_image(image_number),
         )
 
-    def _read_image(self, image_number: int) -> np.ndarray | Tensor:
+    def _read_image(self, image_number: int) -> Tensor:
         if self.image_features is not None:
             return self.image_features(image_number)
         size_px = self.config.image_size_px
@@ -144,9 +145,12 @@ class BatchReader:
 
     def _encode(self, samples: Sequence[Encoded]) -> None:
         """Tokens of all samples, in as few calls of the tokenizers as there are kinds of target."""
-        prompts = encode_texts(self.encoder_tokenizer, [s.prompt for s in samples], self.config.max_prompt_tokens)
-        for sample, ids in zip(samples, prompts, strict=True):
-            sample.prompt_ids = ids
+        # Captions of a language and style share one prompt.
+        prompts = list(dict.fromkeys(sample.prompt for sample in samples))
+        encoded = encode_texts(self.encoder_tokenizer, prompts, self.config.max_prompt_tokens)
+        prompt_ids = dict(zip(prompts, encoded, strict=True))
+        for sample in samples:
+            sample.prompt_ids = prompt_ids[sample.prompt]
         plain = [sample for sample in samples if not sample.after_prefix]
         targets = encode_texts(self.decoder_tokenizer, [s.target for s in plain], self.config.max_target_tokens)
         for sample, ids in zip(plain, targets, strict=True):
