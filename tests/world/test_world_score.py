@@ -52,6 +52,15 @@ def test_another_language_has_no_content() -> None:
     assert (score.language, score.right_language, score.well_formed, score.num_objects_right) == ("de", False, False, 0)
 
 
+def test_a_given_prefix_is_no_evidence_of_the_language() -> None:
+    text = "La imagen muestra a red ball."
+    assert score_caption(text, "es", SCENE).language == "es"
+    assert score_caption(text, "es", SCENE, prefix="La imagen muestra").language == "en"
+    russian = score_caption("На картинке изображена красная лампа.", "ru", SCENE, prefix="На картинке изображен")
+    assert russian.right_language
+    assert russian.well_formed
+
+
 def test_broken_agreement_keeps_the_content() -> None:
     score = score_caption("Das Bild zeigt ein rote Ball links von zwei großes blaue Haus.", "de", SCENE)
     assert score.right_language

@@ -36,9 +36,12 @@ class CaptionScore(Record):
     num_grounds_right: int
 
 
-def score_caption(text: str, language: str, scene: Scene) -> CaptionScore:
-    """The content is read in the language that was asked for: a caption in another one has none."""
-    guessed = guess_language(text)
+def score_caption(text: str, language: str, scene: Scene, *, prefix: str = "") -> CaptionScore:
+    """The content is read in the language that was asked for: a caption in another one has none.
+
+    `text` is the whole caption. A `prefix` that the model was given, not what it said, is no evidence of its language.
+    """
+    guessed = guess_language(text.removeprefix(prefix))
     score = score_claims(parse_text(text, language) if guessed == language else Claims(), scene)
     return score.model_copy(
         update={
