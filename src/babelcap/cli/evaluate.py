@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from babelcap.records import EvalResult
 
-group = typer.Typer(no_args_is_help=True, help="Measure a model: cross-entropy per task-language pair and test split.")
+group = typer.Typer(no_args_is_help=True, help="Measure a model: its losses, and how true its captions are.")
 
 
 @group.command()
@@ -58,6 +58,59 @@ def loss(
         typer.echo(json.dumps([result.model_dump(mode="json") for result in results], ensure_ascii=False))
     else:
         _print_table(results)
+
+
+@group.command()
+def captions(
+    model: str = typer.Argument(help="Folder or hub id of a captioner.", show_default=False),
+    corpus: Path = typer.Argument(help="Folder of a world (babelcap world make), which knows what is in a picture."),
+    split: str = typer.Option("eval", help="Split of the corpus: eval, or holdout for unseen combinations."),
+    variants: list[str] = typer.Option(None, "--variant", help="plain, prefix, shortlist, prefix+shortlist; all."),
+    num: int = typer.Option(None, help="At most so many pictures; each is captioned in every language."),
+    style: str = typer.Option("short", help="short, detailed or more_detailed."),
+    beams: int = typer.Option(1, help="Beams of the search; 1 is greedy."),
+    max_new_tokens: int = typer.Option(64, help="Tokens of a caption at most."),
+    batch_size: int = typer.Option(64, help="Captions generated at once."),
+    texts: bool = typer.Option(False, "--texts", help="With --json: the captions too."),
+    json_output: bool = typer.Option(False, "--json", help="Print the results as JSON."),
+) -> None:
+    """How many captions are in the right language, and how much of what they say is true; against chance.
+
+    \b
+    babelcap eval captions studies/micro/runs/RUN/budget-001000/model studies/micro/world/WORLD --num 50
+    """
+    import json
+
+    from babelcap.coverage import Style
+    from babelcap.data.index import CorpusIndex
+    from babelcap.errors import UserError
+    from babelcap.evaluation.captions import VARIANTS, check_variant, evaluate_captions
+    from babelcap.models import load_model, load_processor
+
+    if style not in set(Style):
+        raise UserError(f"--style: '{style}' is unknown; known: {', '.join(Style)}")
+    captioner, processor = load_model(model, dtype="float32"), load_processor(model)
+    wanted = [check_variant(variant) for variant in variants or VARIANTS]
+    results, generated = evaluate_captions(
+        captioner,
+        processor,
+        CorpusIndex.open(corpus),
+        captioner.config.get_coverage(),
+        split,
+        wanted,
+        num,
+        Style(style),
+        beams,
+        max_new_tokens,
+        batch_size,
+    )
+    if not json_output:
+        _print_table(results)
+        return
+    values = {"results": [result.model_dump(mode="json") for result in results]}
+    if texts:
+        values["captions"] = [caption._asdict() | {"score": caption.score.model_dump()} for caption in generated]
+    typer.echo(json.dumps(values, ensure_ascii=False))
 
 
 def _print_table(results: "list[EvalResult]") -> None:

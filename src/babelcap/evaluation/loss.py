@@ -47,8 +47,12 @@ def evaluate_loss(
     limit: int | None = None,
     num_workers: int = 0,
     shuffled: bool = True,
+    image_features: Callable[[int], torch.Tensor] | None = None,
 ) -> list[EvalResult]:
-    """One EvalResult a measure, `cross_entropy/{sample,token}_mean/{raw,conditioned}[/shuffled]`."""
+    """One EvalResult a measure, `cross_entropy/{sample,token}_mean/{raw,conditioned}[/shuffled]`.
+
+    `image_features` of an image number, where they are kept, save the vision tower's work.
+    """
     pairs = tuple(pairs or coverage.evaluated_pairs)
     reader = BatchReader(
         index,
@@ -57,6 +61,7 @@ def evaluate_loss(
         config.model_copy(update={"prefix_probability": 0.0, "source_mask_probability": 0.0}),
         coverage,
         decoder_start_token_id=model.config.decoder_start_token_id,
+        image_features=image_features,
     )
     loader = EvaluationLoader(index, reader, split, pairs, batch_size, limit, num_workers)
     given = {
