@@ -7,10 +7,11 @@ given in the TOML file's place to replay a run. `content_hash` covers what affec
 import difflib
 import hashlib
 import json
+import reprlib
 import tomllib
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ def resource(default: Any, **kwargs: Any) -> Any:
 def load_config(model: type[Model], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Model:
     values = _read(Path(path)) if path is not None else {}
     for override in overrides:
-        _apply(values, override)
+        _apply(model, values, override)
     where = str(path) if path is not None else "configuration"
     return build_config(model, values, where)
 
@@ -48,7 +49,7 @@ def build_config(model: type[Model], values: dict[str, Any], where: str = "confi
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"
-        found = "" if first["type"] == "missing" else f" (found {first['input']!r})"
+        found = "" if first["type"] == "missing" else f" (found {reprlib.repr(first['input'])})"
         more = f"; and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         message = first["msg"].removeprefix("Value error, ")
         raise UserError(f"{where}: {field}: {message}{found}{more}") from None
@@ -73,6 +74,8 @@ def _affecting(value: Any) -> Any:
         return {str(key): _affecting(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_affecting(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(_affecting, value), key=repr)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -97,27 +100,51 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not valid TOML: {error}") from None
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
         raise UserError(f"override '{override}' is not of the form key=value or block.key=value")
     table = values
     for part in parts[:-1]:
-        table = table.setdefault(part, {})
+        if table.get(part) is None:  # absent, or an optional block that a resolved configuration holds as null
+            table[part] = {}
+        table = table[part]
         if not isinstance(table, dict):
             raise UserError(f"override '{override}': '{part}' is a value, not a block")
-    table[parts[-1]] = _parse_value(text)
+    table[parts[-1]] = _parse_value(text, _types_of(model, parts))
 
 
-def _parse_value(text: str) -> Any:
-    """A TOML value where it is one, else the text itself, so that names need no quotes on the command line."""
-    if text.strip() in {"none", "null"}:
+def _parse_value(text: str, wanted: set[Any]) -> Any:
+    """A TOML value where it is one, else the text itself, so that names need no quotes on the command line.
+
+    A field of text takes the text even where it reads as a number or a date: `run=2024-01-01`.
+    """
+    if text.strip() in {"none", "null"} and (types.NoneType in wanted or str not in wanted):
         return None
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    value = parsed.pop("value")
+    if parsed or (str in wanted and type(value) not in wanted):
+        return text
+    return value
+
+
+def _types_of(model: type[BaseModel] | None, parts: list[str]) -> set[Any]:
+    """The plain types that the field at a dotted key takes; none where there is no such field."""
+    for part in parts[:-1]:
+        field = model.model_fields.get(part) if model is not None else None
+        model = _block_of(field.annotation) if field is not None else None
+    field = model.model_fields.get(parts[-1]) if model is not None else None
+    return set() if field is None else _leaves(field.annotation)
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return set().union(*map(_leaves, typing.get_args(annotation)))
+    return {typing.get_origin(annotation) or annotation}
 
 
 def _reject_unknown(model: type[BaseModel], values: dict[str, Any], where: str, prefix: str = "") -> None:
@@ -127,9 +154,27 @@ def _reject_unknown(model: type[BaseModel], values: dict[str, Any], where: str, 
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
             raise UserError(f"{where}: unknown key '{prefix}{key}'; {hint}")
-        block = _block_of(model.model_fields[key].annotation)
-        if block is not None and isinstance(value, dict):
-            _reject_unknown(block, value, where, f"{prefix}{key}.")
+        annotation = model.model_fields[key].annotation
+        for place, block, inner in _blocks_in(annotation, value, f"{prefix}{key}"):
+            _reject_unknown(block, inner, where, f"{place}.")
+
+
+def _blocks_in(annotation: Any, value: Any, place: str) -> Iterator[tuple[str, type[BaseModel], dict[str, Any]]]:
+    """Every table in a value that a model describes: the block itself, or those in a list or a table of blocks."""
+    block = _block_of(annotation)
+    if block is not None:
+        if isinstance(value, dict):
+            yield place, block, value
+        return
+    options = typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        options = next((typing.get_args(option) for option in options if typing.get_args(option)), ())
+    if isinstance(value, list) and options:
+        for number, item in enumerate(value):
+            yield from _blocks_in(options[0], item, f"{place}.{number}")
+    elif isinstance(value, dict) and len(options) == 2:
+        for name, item in value.items():
+            yield from _blocks_in(options[1], item, f"{place}.{name}")
 
 
 def _block_of(annotation: Any) -> type[BaseModel] | None:

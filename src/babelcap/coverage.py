@@ -4,11 +4,12 @@ UC  unseen captioning     ST  seen translation     SC  seen captioning
 Everything that asks "was this pair trained on?" asks here.
 """
 
+from collections import Counter
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES, Language, find_language
@@ -62,7 +63,7 @@ class Coverage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    languages: tuple[Language, ...] = LANGUAGES
+    languages: tuple[Language, ...] = LANGUAGES  # a language of the built-in table may be given by its code alone
     source_language: str = "en"  # what translations are made from, and what prompts are written in
     seen: tuple[str, ...] = (
         "caption-en",
@@ -79,8 +80,22 @@ class Coverage(BaseModel):
         "SC": ("caption-en", "caption-de"),
     }
 
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _built_in_by_code(cls, languages: Any) -> Any:
+        if not isinstance(languages, list | tuple):
+            return languages
+        return tuple(find_language(item) if isinstance(item, str) else item for item in languages)
+
     @model_validator(mode="after")
     def _known_pairs(self) -> Self:
+        codes = [language.code for language in self.languages]
+        for name, values in {"languages": codes, "seen": self.seen, **self.splits}.items():
+            twice = [value for value, number in Counter(values).items() if number > 1]
+            if twice:
+                raise ValueError(f"{name}: '{twice[0]}' is there more than once")
+        if self.source_language not in codes:
+            raise ValueError(f"source_language: '{self.source_language}' is not among languages ({', '.join(codes)})")
         known = set(map(str, self.all_pairs))
         for name, pairs in {"seen": self.seen, **self.splits}.items():
             for pair in pairs:

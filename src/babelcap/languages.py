@@ -1,4 +1,7 @@
-"""The table of languages: adding one is a row here, or a `[[coverage.languages]]` block in a configuration."""
+"""The table of languages. Adding one is a row here, or in a configuration, where those of this table need only a code:
+
+coverage.languages = ["en", "de", {code = "it", name = "Italian", nllb = "ita_Latn", prefix = "...", script = "Latn"}]
+"""
 
 import difflib
 from collections.abc import Iterable

@@ -11,7 +11,8 @@ from babelcap.storage import write_text
 
 
 class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # JSON has no NaN; written as text it comes back as it was, where null would not.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Annotation(Record):
@@ -115,7 +116,13 @@ def read_run_records(path: str | Path) -> list[RunRecord]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; a study writes its records to runs.jsonl")
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines, which also cuts at marks within a text
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error}); it may be damaged or of another kind") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             records.append(RunRecord.model_validate_json(line))
         except ValidationError as error:

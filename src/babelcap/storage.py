@@ -1,5 +1,6 @@
 """Files and folders that are written whole or not at all: written beside their place, then moved into it."""
 
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,10 @@ from babelcap.errors import UserError
 
 
 def _beside(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path}: its folder cannot be made, because a file is in the way; choose another") from None
     return path.with_name(f".{path.name}.{os.getpid()}-{uuid4().hex[:8]}.partial")
 
 
@@ -29,6 +33,8 @@ def _sync(path: Path) -> None:
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yields a path to write to. Leaving the block normally moves it into place; an exception removes it."""
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file")
     partial = _beside(path)
     try:
         yield partial
@@ -43,22 +49,35 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Like `atomic_file` for a folder. An existing, non-empty folder is an error unless `overwrite`."""
     path = Path(path)
-    if path.exists() and not overwrite and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} exists already; choose another output or remove it")
+    taken = UserError(f"{path} exists already; choose another output or remove it")
+    if path.exists() and (not path.is_dir() or (not overwrite and any(path.iterdir()))):
+        raise taken
     partial = _beside(path)
     partial.mkdir()
     try:
         yield partial
-        if path.exists():
-            old = _beside(path)
-            os.replace(path, old)
-            os.replace(partial, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(partial, path)
+        _move_folder(partial, path, overwrite)
         _sync(path.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and error.filename2 == str(path):
+            raise taken from None  # another process was faster
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _move_folder(partial: Path, path: Path, overwrite: bool) -> None:
+    if not overwrite or not path.exists():
+        os.replace(partial, path)  # takes the place of an empty folder, and of no other
+        return
+    old = _beside(path)
+    os.replace(path, old)
+    try:
+        os.replace(partial, path)
+    except BaseException:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -76,5 +95,7 @@ def read_json(path: str | Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name the JSON file in it") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); it may be damaged or of another kind") from None
