@@ -34,7 +34,7 @@ from babelcap.storage import atomic_folder, read_json, write_json
 from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
 from babelcap.training.config import TrainConfig
 from babelcap.training.features import build_features, feature_key, weights_hash
-from babelcap.training.loop import LegRun, Progress, run_leg
+from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
 from babelcap.training.parallel import World, check_replicas, join_world, shard
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
@@ -59,15 +59,17 @@ class Run:
     evaluate: Evaluate | None = None
 
 
-def train(config: TrainConfig, evaluate: Evaluate | None = None) -> list[RunRecord]:
-    """Runs or finishes a run and returns the records of its budgets."""
+def train(
+    config: TrainConfig, evaluate: Evaluate | None = None, after_step: AfterStep = lambda step: None
+) -> list[RunRecord]:
+    """Runs or finishes a run and returns the records of its budgets. `after_step` is called with each step's number."""
     if config.parallel.num_threads is not None:
         torch.set_num_threads(config.parallel.num_threads)
     with stop_requests() as stop, join_world() as world:
         run = open_run(config, world, evaluate)
         for leg in run.legs:
             if not (config.output / leg.name / RECORD).exists():
-                _train_leg(run, leg, stop)
+                _train_leg(run, leg, stop, after_step)
             world.wait()
         results = [leg for leg in run.legs if leg.budget is not None]
         return [RunRecord.model_validate(read_json(config.output / leg.name / RECORD)) for leg in results]
@@ -102,7 +104,7 @@ def _claim_output(config: TrainConfig, hashes: dict[str, str]) -> None:
     write_json(described, hashes | {"seed": config.seed, "versions": versions()})
 
 
-def _train_leg(run: Run, leg: Leg, stop: StopRequest) -> None:
+def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> None:
     config, world = run.config, run.world
     folder = config.output / leg.name
     model = load_model(config.model, dtype=torch.float32)
@@ -120,7 +122,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest) -> None:
     macs = numbers["F"] * (2 + numbers["Pt"] / numbers["P"])  # forward, gradients of activations, and of what trains
     kept = branch_steps(run.legs, leg)
     leg_run = LegRun(config, leg, folder, world, model, optimiser, loader, progress, run.hashes, kept, macs)
-    run_leg(leg_run, stop)
+    run_leg(leg_run, stop, after_step)
     if leg.budget is None:
         if world.is_first:
             write_json(folder / RECORD, {"trunk": leg._asdict()})
