@@ -41,5 +41,9 @@ format: $(READY)  ## put the code into the house's format
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
+BENCHMARKS := data index_tar generate loss train laws
+bench: $(READY)  ## measure speed as ratios, each in one run (tens of minutes)
+	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python bench/$$name.py || exit 1; done
+
 clean:  ## remove the environment and the caches
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

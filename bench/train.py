@@ -3,8 +3,8 @@ process: the same model, corpus, micro-batch, optimiser and number of threads; p
 
     python bench/train.py [--quick] [--json] [--models micro-florence-l micro-gemma-l 0.4B]
 
-The Trainer reads the same samples through a plain map-style dataset and pads each batch to its longest sample. Each side
-is warmed up with a few steps that are not counted.
+The Trainer reads the same samples through a plain map-style dataset and pads each batch to its longest sample. Each
+side is warmed up with a few steps that are not counted.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`babelcap train --submit slurm` on two ranks: preempted in the middle, it ends with the weights of an undisturbed run."""
+"""`babelcap train` on two ranks of Slurm: preempted in the middle, it ends with the weights of an undisturbed run."""
 
 import json
 import sys
