@@ -18,11 +18,12 @@ from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, mean_
 from babelcap.data.index import CorpusIndex
 from babelcap.data.progress import progress
 from babelcap.data.store import Corpus
+from babelcap.data.text import encode_prefix
 from babelcap.errors import UserError
 from babelcap.languages import Language
 from babelcap.models.captioner import Captioner
 from babelcap.models.processor import CaptionProcessor
-from babelcap.models.shortlist import build_shortlist
+from babelcap.models.shortlist import tokens_of
 from babelcap.records import EvalResult
 from babelcap.world.corpus import TRAIN, load_truth
 from babelcap.world.scenes import Scene
@@ -121,8 +122,18 @@ def split_pictures(index: CorpusIndex, split: str, limit: int | None = None) -> 
 
 def corpus_shortlists(corpus: Corpus, coverage: Coverage, processor: CaptionProcessor) -> dict[str, list[int]]:
     """The tokens of every language's training text: in the hole's languages, of translations alone."""
+    tokenizer = processor.decoder_tokenizer
+    texts: dict[str, set[str]] = {language.code: set() for language in coverage.languages}
+    for row in corpus.rows(TRAIN):
+        for annotation in row.annotations:
+            texts[annotation.language].add(annotation.target)
+    specials = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
     return {
-        language.code: build_shortlist(corpus, language.code, processor.decoder_tokenizer, split=TRAIN)
+        language.code: sorted(
+            tokens_of(sorted(texts[language.code]), tokenizer)
+            | specials
+            | set(encode_prefix(tokenizer, language.prefix))
+        )
         for language in coverage.languages
     }
 
