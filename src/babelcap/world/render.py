@@ -29,8 +29,8 @@ FILL: dict[str, Colour] = {
 INK: Colour = (45, 45, 50)
 INK_AT_NIGHT: Colour = (225, 228, 240)  # a dark outline would be lost before a dark sky
 # Side of a thing's box as a share of the picture's side. Several are drawn a little smaller, so that they overlap less;
-# with the jitter of 6 % the ranges of the three sizes still do not meet.
-EXTENT = {"small": 0.27, "medium": 0.37, "big": 0.49}
+# with the jitter of 3 % the ranges of the three sizes still do not meet.
+EXTENT = {"small": 0.33, "medium": 0.42, "big": 0.51}
 CENTRES = {"left": (0.25, 0.5), "right": (0.75, 0.5), "top": (0.5, 0.25), "bottom": (0.5, 0.75), "centre": (0.5, 0.5)}
 # Backgrounds are pale, or dark and dull, so that no thing's colour is met in them. (upper part, lower part)
 BACKGROUND: dict[str, tuple[Colour, Colour]] = {
@@ -41,8 +41,8 @@ BACKGROUND: dict[str, tuple[Colour, Colour]] = {
     "night": ((26, 30, 66), (38, 44, 88)),
     "wall": ((186, 186, 190), (178, 178, 182)),
 }
-SHRINK_SEVERAL = 0.85
-SIZE_JITTER = 0.06
+SHRINK_SEVERAL = 0.92
+SIZE_JITTER = 0.03
 HORIZON = 0.3
 
 
