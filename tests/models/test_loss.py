@@ -2,11 +2,12 @@
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -149,7 +150,7 @@ class TiedHead(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH, sparse=True)  # as apply_policy sets it
         self.layer = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, tokens: Tensor, labels: Tensor, chunked: bool = True) -> Tensor:
@@ -195,4 +196,13 @@ def test_under_fsdp_on_two_ranks() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(shard_worker, args=(port,), nprocs=2)
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, str(rank), str(port)], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)
+
+
+if __name__ == "__main__":  # one rank
+    shard_worker(int(sys.argv[1]), int(sys.argv[2]))

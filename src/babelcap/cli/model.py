@@ -57,3 +57,107 @@ def _print_info(name: str, found: dict[str, Any]) -> None:
             sizes = [f"{memory[use][part] / 2**30:,.3f}" for memory in found["memory_bytes"].values()]
             table.add_row(f"{use}: {part}", *sizes)
     console.print(table)
+
+
+@group.command()
+def prepare(
+    size: str = typer.Argument(
+        ..., help="0.4B, 1.0B, 3.5B, 11.2B, or auto-florence, auto-gemma to follow the sources."
+    ),
+    florence: str = typer.Option(..., help="Florence-2: a folder or hub id (florence-community/Florence-2-base)."),
+    gemma: str = typer.Option(..., help="Gemma-2: a folder or hub id. A Florence size reads its tokenizer only."),
+    output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
+    cross_attention_every: int = typer.Option(1, min=1, help="Gemma sizes: cross-attention in every x-th layer."),
+    dtype: str = typer.Option("float32", help="float32, bfloat16 or float16. float32 keeps every bit of the sources."),
+    seed: int = typer.Option(0, help="Of the weights that are drawn anew."),
+    as_json: bool = typer.Option(False, "--json", help="Print the account of keys for a script."),
+) -> None:
+    """Make a captioner of Florence-2 and Gemma-2; every weight is loaded, dropped or initialised by name, or it stops.
+
+    Example: babelcap model prepare 3.5B --florence florence-community/Florence-2-large --gemma google/gemma-2-2b -o m
+    """
+    from babelcap.models.surgery import prepare as perform
+
+    report = perform(size, florence, gemma, output, dtype=dtype, cross_attention_every=cross_attention_every, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    counts = ", ".join(f"{report[f'num_{kind}']} {kind}" for kind in ("loaded", "initialised", "dropped"))
+    typer.echo(f"{output}: {counts}; the account of every weight is in surgery.json")
+
+
+@group.command("import")
+def import_command(
+    source: str = typer.Argument(..., help="A folder, a pickled file beside its config.json, or a hub id."),
+    output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
+    encoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
+    decoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
+    dtype: str | None = typer.Option(None, help="float32, bfloat16 or float16; as stored by default."),
+) -> None:
+    """Write a published or pickled checkpoint anew in our format: safetensors, every parameter accounted for.
+
+    Example: babelcap model import downloads/published -o models/published
+    """
+    from babelcap.models import import_checkpoint
+    from babelcap.models.sources import tensor_type
+
+    model = import_checkpoint(
+        source,
+        output,
+        encoder_tokenizer=encoder_tokenizer,
+        decoder_tokenizer=decoder_tokenizer,
+        dtype=None if dtype is None else tensor_type(dtype),
+    )
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    typer.echo(f"{output}: {num_parameters / 1e6:,.1f} M parameters")
+
+
+@group.command()
+def shortlist(
+    corpus: str = typer.Argument(..., help="A corpus folder, as `babelcap data` writes it."),
+    language: list[str] = typer.Option(..., "--language", "-l", help="Language code; may be given several times."),
+    model: str = typer.Option(
+        ..., help="The model's folder: its tokenizer is used, and the shortlist is written there."
+    ),
+    split: str | None = typer.Option(None, help="Only this split's texts."),
+    as_json: bool = typer.Option(False, "--json", help="Print the counts for a script."),
+) -> None:
+    """Note which tokens a language uses, so that generation multiplies and allows no others.
+
+    Example: babelcap model shortlist corpora/cc12m --language zh --model models/0.4B
+    """
+    from babelcap.data.store import Corpus
+    from babelcap.models.info import read_size_or_folder
+    from babelcap.models.processor import load_processor
+    from babelcap.models.shortlist import build_shortlist, write_shortlist
+
+    opened = Corpus.open(corpus)
+    processor = load_processor(model)
+    vocab_size = read_size_or_folder(model).vocab_size
+    counts = {}
+    for code in language:
+        ids = build_shortlist(opened, code, processor.decoder_tokenizer, split=split)
+        path = write_shortlist(model, code, ids, vocab_size, origin=corpus)
+        counts[code] = len(ids)
+        if not as_json:
+            typer.echo(f"{path}: {len(ids):,} of {vocab_size:,} tokens")
+    if as_json:
+        typer.echo(json.dumps({"vocab_size": vocab_size, "num_tokens": counts}))
+
+
+@group.command()
+def freezing(
+    as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
+) -> None:
+    """List the freezing policies. `babelcap model info MODEL --policy NAME` shows what trains under one.
+
+    Example: babelcap model freezing
+    """
+    from babelcap.models.freezing import POLICIES
+
+    meanings = {name: policy.meaning for name, policy in POLICIES.items()}
+    if as_json:
+        typer.echo(json.dumps(meanings, indent=2))
+        return
+    for name, meaning in meanings.items():
+        typer.echo(f"{name:16} {meaning}")

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from babelcap.errors import UserError
 
 IGNORED = -100
-CHUNK_LOGITS = 2**26  # numbers of one chunk's logits: 256 MiB in float32
+CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -1,0 +1,61 @@
+"""`babelcap model ...` from the command line: what is printed, and one line with exit code 2 for a mistake."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from babelcap.cli import app
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["model", *arguments])
+
+
+def test_info_as_a_table_and_as_data() -> None:
+    table = run("info", "micro-gemma-s", "--policy", "cross-attention")
+    assert table.exit_code == 0, table.output
+    assert "decoder cross-attention" in table.stdout
+    data = json.loads(run("info", "micro-gemma-s", "--json").stdout)
+    assert data["decoder"] == "gemma2"
+    assert data["macs"]["total"] > 0
+
+
+def test_policies_are_listed() -> None:
+    assert set(json.loads(run("freezing", "--json").stdout)) == {"pretraining", "finetuning", "all", "cross-attention"}
+
+
+def test_import_of_a_published_checkpoint(shared: Path, tmp_path: Path) -> None:
+    source = tmp_path / "published"
+    source.mkdir()
+    for name, place in (
+        ("reference_config.json", "config.json"),
+        ("reference_weights.safetensors", "model.safetensors"),
+    ):
+        (source / place).write_bytes((shared / "golden/florence2" / name).read_bytes())
+    done = run("import", str(source), "-o", str(tmp_path / "ours"))
+    assert done.exit_code == 0, done.output
+    data = json.loads(run("info", str(tmp_path / "ours"), "--image-size", "64", "--json").stdout)
+    assert data["decoder"] == "bart"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "0.4"], "did you mean '0.4B'"),
+        (["info", "0.4B", "--policy", "some"], "unknown freezing policy 'some'"),
+        (["prepare", "0.4B", "--florence", "./nowhere", "--gemma", "./nowhere", "-o", "out"], "no such folder"),
+        (["import", "./nowhere", "-o", "out"], "no such folder"),
+        (["shortlist", "./nowhere", "--language", "zh", "--model", "./nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
