@@ -104,6 +104,18 @@ def test_pixels_travel_as_bytes_and_arrive_as_they_would_have(tokenizer: Any, ma
     assert inputs["pixel_values"].is_contiguous()
 
 
+def test_a_large_picture_among_small_ones(tokenizer: Any, make_image: Callable[..., bytes]) -> None:
+    """Pillow keeps it in pieces, and hands it over with three bytes a pixel in place of four."""
+
+    def sizes(number: int) -> bytes:
+        return make_image(number, 3000, 20) if number == 100 else make_image(number, 2200, 2000, "PNG")
+
+    corpus = Texts(ANNOTATIONS, sizes)
+    pixels = read(make_reader(tokenizer, corpus)).model_inputs()["pixel_values"]
+    expected = [square_pixels(decode_image(corpus.read_image(100 + row), 16), 16) for row in range(3)]
+    assert np.array_equal(pixels.numpy(), np.stack(expected))
+
+
 def test_features_stand_in_for_pixels(tokenizer: Any) -> None:
     def features(image_number: int) -> torch.Tensor:
         return torch.full((5, 3), float(image_number), dtype=torch.bfloat16)

@@ -36,7 +36,7 @@ class BatchConfig(ConfigModel):
 
 @dataclass
 class Batch:
-    """Samples side by side. `pixels` are bytes [n, 3, size, size] until `model_inputs` normalises them."""
+    """Samples side by side. `pixels` are bytes [n, size, size, 3 or 4] until `model_inputs` normalises them."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -65,7 +65,7 @@ class Batch:
             inputs["image_features"] = self.image_features.to(device, non_blocking=True)
         elif self.pixels is not None:
             scale, shift = scale_and_shift(self.config.image_mean, self.config.image_std)
-            pixels = self.pixels.to(device, non_blocking=True).float()
+            pixels = self.pixels.to(device, non_blocking=True)[..., :3].permute(0, 3, 1, 2).contiguous().float()
             pixels *= torch.from_numpy(scale).to(device).view(1, 3, 1, 1)
             inputs["pixel_values"] = pixels.sub_(torch.from_numpy(shift).to(device).view(1, 3, 1, 1))
         return inputs
@@ -133,7 +133,9 @@ def collate(
 
 
 def stack_bytes(images: Sequence[Tensor]) -> Tensor:
-    """uint8 [n, 3, size, size]; in a worker process built in shared memory at once, which saves a copy."""
+    """uint8 [n, size, size, 3 or 4]; in a worker process built in shared memory at once, which saves a copy."""
+    if len({image.shape for image in images}) > 1:
+        images = [image[..., :3] for image in images]  # one of them was too large for Pillow to keep in one piece
     shape = (len(images), *images[0].shape)
     if get_worker_info() is None:
         return torch.stack(list(images))
