@@ -91,6 +91,38 @@ def tokenizers(
 
 
 @group.command()
+def base(
+    output: Path = typer.Option(..., "-o", "--output", help="Gets a folder for each base; those there are kept."),
+    size: list[str] | None = typer.Option(
+        None, help="micro-florence-s, micro-gemma-l, ...; several times for several. [default: all micro sizes]"
+    ),
+    variant: list[str] | None = typer.Option(
+        None, help="english, european or balanced: the shares of the languages. [default: all]"
+    ),
+    seed: int | None = typer.Option(None, help="Of scenes, texts and first weights. [default: 1000]"),
+    shipped: bool = typer.Option(True, help="Take what the package brings where the recipe is the same."),
+    as_json: bool = typer.Option(False, "--json", help="Print the folders as JSON."),
+    overrides: list[str] | None = typer.Argument(None, help="Settings as key=value, e.g. caption_steps=200."),
+) -> None:
+    """Build base models in small: a vision tower, English captioners (Florence-like), language models (Gemma-like).
+
+    Example: babelcap world base -o bases --size micro-gemma-s --variant balanced
+    """
+    import json
+
+    from babelcap.config import load_config
+    from babelcap.models.sizes import SIZES
+    from babelcap.study.base_config import BaseConfig
+    from babelcap.study.bases import build_parts
+
+    options = [f"use_shipped={str(shipped).lower()}"] + ([] if seed is None else [f"seed={seed}"])
+    settings = load_config(BaseConfig, None, [*options, *(overrides or [])])
+    sizes = size or [name for name in SIZES if name.startswith("micro")]
+    folders = build_parts(output, settings, sizes, variant or list(settings.variants))
+    typer.echo(json.dumps(list(map(str, folders)), indent=2) if as_json else "\n".join(map(str, folders)))
+
+
+@group.command()
 def sample(
     language: str = typer.Option("en", help="en, de, fr, es, ru or zh."),
     num: int = typer.Option(10, min=1, help="How many texts."),

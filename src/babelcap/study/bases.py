@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from babelcap.errors import UserError
 from babelcap.models.sizes import MICRO_SHAPES
@@ -185,7 +186,7 @@ def _write_florence(
         measured, weights = {"loss": loss}, _rounded(model, without="model.vision_tower.")
     model = make_captioner(base.letter, tower, encoder_tokenizer, config.seed)
     _load(model, weights, absent="model.vision_tower.")
-    model.save_pretrained(folder)
+    _save(model, folder)
     encoder_tokenizer.save_pretrained(folder)
     # What the vocabulary is mapped to lies beside it, as Gemma's tokenizer does where Florence-2 is remapped.
     decoder_tokenizer.save_pretrained(folder / DECODER_TOKENIZER)
@@ -200,9 +201,20 @@ def _write_gemma(folder: Path, config: BaseConfig, base: Base, weights: dict[str
         measured, weights = {"loss": loss}, _rounded(model)
     model = make_language_model(base.letter, tokenizer, config.seed)
     _load(model, weights)
-    model.save_pretrained(folder)
+    _save(model, folder)
     tokenizer.save_pretrained(folder)
     return measured
+
+
+def _save(model: Any, folder: Path) -> None:
+    """Without transformers' progress bar: the models are small."""
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 @lru_cache(maxsize=1)
@@ -259,7 +271,7 @@ def shipped_weights(base: Base) -> dict[str, Tensor] | None:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_file(path).items()}
 
 
-def ship(folder: str | Path, output: str | Path, config: BaseConfig, bases: Sequence[Base]) -> dict[str, str]:
+def ship(folder: str | Path, output: str | Path, bases: Sequence[Base]) -> dict[str, str]:
     """Writes built bases as the package brings them: weights of 16 bits, and a list of hashes."""
     hashes: dict[str, str] = {}
     for base in bases:

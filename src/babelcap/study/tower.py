@@ -128,7 +128,8 @@ def train_tower(config: BaseConfig) -> tuple[Florence2VisionBackbone, dict[str, 
             optimiser.step()
             schedule.step()
             advance(1)
-    return tower.eval(), read_cells(tower, heads, labelled_pictures(1000, config.seed, "tower check"))
+    unseen = labelled_pictures(max(4, config.num_pictures // 10), config.seed, "tower check")
+    return tower.eval(), read_cells(tower, heads, unseen)
 
 
 def _batches(pictures: Pictures, config: BaseConfig) -> Iterator[tuple[Tensor, dict[str, Tensor], Tensor]]:
