@@ -16,6 +16,7 @@ from babelcap.coverage import Style, caption_prompt
 from babelcap.languages import LANGUAGES
 from babelcap.models import Captioner, CaptionerConfig, CaptionProcessor
 
+torch.set_num_threads(1)  # on models this small, threads cost more than they give
 ENCODER_VOCAB_SIZE = 60
 DECODER_VOCAB_SIZE = 90
 IMAGE_SIZE_PX = 32

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babelcap.errors import UserError
 from babelcap.models import Captioner
-from babelcap.models.generation import pad_after_end
+from babelcap.models.generation import pad_after_end, top_scores
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"num_beams": 1},
@@ -102,6 +102,26 @@ def test_text_without_an_image(captioner: Captioner, inputs: dict[str, Tensor]) 
 def test_ended_sequences_are_padded() -> None:
     sequences = torch.tensor([[1, 2, 5, 1, 1, 1], [1, 2, 5, 6, 7, 1]])
     assert pad_after_end(sequences, 1, [1], 0).tolist() == [[1, 2, 5, 1, 0, 0], [1, 2, 5, 6, 7, 1]]
+
+
+@pytest.mark.parametrize("width", [8, 255, 256, 1000, 5120])
+def test_the_best_scores(width: int) -> None:
+    scores = torch.randn(3, width, generator=torch.Generator().manual_seed(6))
+    scores[1, : width // 2] = -torch.inf
+    best, places = scores.topk(8)
+    ours, where = top_scores(scores, 8)
+    assert ours.tolist() == best.tolist()
+    assert where[[0, 2]].tolist() == places[[0, 2]].tolist()
+
+
+def test_a_large_vocabulary(make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]) -> None:
+    """Where candidates are looked for block by block, as transformers finds them in the whole."""
+    model = make_captioner("bart", vocab_size=1500)
+    ours = generate(model, inputs, num_beams=4, no_repeat_ngram_size=2)
+    assert ours == generate(model, inputs, num_beams=4, no_repeat_ngram_size=2, use_cache=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("babelcap.models.generation.BLOCK_SIZE", 10_000)
+        assert ours == generate(model, inputs, num_beams=4, no_repeat_ngram_size=2)
 
 
 @pytest.mark.parametrize("field", ["input_ids", "decoder_input_ids"])

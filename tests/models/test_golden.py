@@ -26,15 +26,20 @@ GENERATIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def golden(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = shared / "golden" / request.param
-    folder = tmp_path_factory.mktemp(request.param)
+def copy_golden(shared: Path, family: str, folder: Path) -> Path:
+    """A fixture as a published checkpoint lies on disk, with its inputs and outputs beside."""
+    source = shared / "golden" / family
+    folder.mkdir(exist_ok=True)
     shutil.copy(source / "reference_config.json", folder / "config.json")
     shutil.copy(source / "reference_weights.safetensors", folder / "model.safetensors")
     shutil.copy(source / "generation_config.json", folder)
     shutil.copy(source / "reference_io.safetensors", folder / "io")
     return folder
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def golden(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_golden(shared, request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -108,26 +113,18 @@ def test_generated_tokens_one_by_one(model: Captioner, io: dict[str, Tensor], na
         assert (expected[:, tokens.shape[1] :] == model.config.pad_token_id).all()
 
 
-def test_cross_attention_where_the_weights_have_it(shared: Path, golden: Path, tmp_path: Path) -> None:
-    """Leaving out the cross-attention of every second layer gives what a closed gate there gives."""
-    weights = load_file(golden / "model.safetensors")
-    if not any(name.endswith("encoder_attn_gate") for name in weights):
-        pytest.skip("only Gemma's layers can be without cross-attention")
-    odd = [name for name in weights if ".encoder_attn" in name or "post_encoder_attention" in name]
-    odd = [name for name in odd if int(name.split("layers.")[1].split(".")[0]) % 2 == 1]
-    shutil.copytree(golden, tmp_path / "sparse")
-    save_file(
-        {name: tensor for name, tensor in weights.items() if name not in odd}, tmp_path / "sparse/model.safetensors"
-    )
-    shutil.copytree(golden, tmp_path / "closed")
-    closed = {
-        name: torch.zeros_like(tensor) if name in odd and name.endswith("gate") else tensor
-        for name, tensor in weights.items()
-    }
-    save_file(closed, tmp_path / "closed/model.safetensors")
-    io = load_file(golden / "io")
-    sparse_model, closed_model = load_model(tmp_path / "sparse"), load_model(tmp_path / "closed")
-    assert sparse_model.config.decoder_config.layers_with_cross_attention() == [0, 2]
+@pytest.mark.parametrize("kept", [[0, 2], [1, 3], [3]])
+def test_cross_attention_where_the_weights_have_it(shared: Path, tmp_path: Path, kept: list[int]) -> None:
+    """A layer without the weights of cross-attention is as one with its gate closed."""
+    sparse, closed = (copy_golden(shared, "gemma2", tmp_path / name) for name in ("sparse", "closed"))
+    weights = load_file(sparse / "model.safetensors")
+    across = {name for name in weights if ".decoder." in name and ("encoder_attn" in name or "encoder_att" in name)}
+    left_out = {name for name in across if int(name.split("layers.")[1].split(".")[0]) not in kept}
+    save_file({name: weights[name] for name in weights if name not in left_out}, sparse / "model.safetensors")
+    gates = {name: torch.zeros(1) for name in left_out if name.endswith("gate")}
+    save_file(weights | gates, closed / "model.safetensors")
+    sparse_model, closed_model, io = load_model(sparse), load_model(closed), load_file(sparse / "io")
+    assert sparse_model.config.decoder_config.layers_with_cross_attention() == kept
     with torch.no_grad():
         ours = sparse_model(**inputs_of(io), labels=io["labels"]).logits
         theirs = closed_model(**inputs_of(io), labels=io["labels"]).logits
@@ -135,3 +132,4 @@ def test_cross_attention_where_the_weights_have_it(shared: Path, golden: Path, t
     settings = GENERATIONS["generated_beam4"]
     cached = sparse_model.generate(**inputs_of(io), **settings)
     assert cached.tolist() == sparse_model.generate(**inputs_of(io), **settings, use_cache=False).tolist()
+    assert cached.tolist() == closed_model.generate(**inputs_of(io), **settings).tolist()

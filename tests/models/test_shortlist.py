@@ -1,16 +1,21 @@
 """Shortlists: fewer rows of the head give what masking all other logits gives."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
+from babelcap.coverage import Task
+from babelcap.data.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
-from babelcap.models import Captioner
+from babelcap.models import Captioner, CaptionProcessor, build_shortlist
 from babelcap.models.shortlist import Shortlist, allowed_ids, read_shortlist, write_shortlist
+from babelcap.records import Annotation
 
 ALLOWED = [1, 2, *range(30, 60, 2), 71]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -84,6 +89,26 @@ def test_files(tmp_path: Path) -> None:
     path.write_text("[]")
     with pytest.raises(UserError, match="the shortlist is damaged"):
         read_shortlist(tmp_path, "de", 90)
+
+
+def test_from_a_corpus(processor: CaptionProcessor, tmp_path: Path) -> None:
+    encoded = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(encoded, "PNG")
+    annotations = [
+        Annotation(task=Task.TRANSLATION, language="es", source="a", target="w1 w2"),
+        Annotation(task=Task.TRANSLATION, language="fr", source="a", target="w3"),
+        Annotation(task=Task.TRANSLATION, language="es", source="b", target="w2 w5"),
+    ]
+    with CorpusWriter(tmp_path / "corpus", provenance={}) as writer:
+        writer.add("000000001", encoded.getvalue(), "png", "train", annotations)
+    tokenizer = processor.decoder_tokenizer
+    words = "<pad> <eos> <bos> La imagen muestra w1 w2 w5"
+    expected = sorted(tokenizer(words, add_special_tokens=False)["input_ids"])
+    assert build_shortlist(Corpus.open(tmp_path / "corpus"), "es", tokenizer) == expected
+    with pytest.raises(UserError, match="no text in 'ru'"):
+        build_shortlist(Corpus.open(tmp_path / "corpus"), "ru", tokenizer)
+    with pytest.raises(UserError, match="unknown language 'xx'"):
+        build_shortlist(Corpus.open(tmp_path / "corpus"), "xx", tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,12 @@ class Head(nn.Module):
         self.softcap = softcap
 
     def forward(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None = None) -> Tensor:
-        logits = functional.linear(states, weight if shortlist is None else shortlist.weight)
+        scaled = states if self.softcap is None else states / self.softcap
+        logits = functional.linear(scaled, weight if shortlist is None else shortlist.weight)
         if self.softcap is not None and torch.is_grad_enabled():
-            logits = torch.tanh(logits / self.softcap) * self.softcap
+            logits = torch.tanh(logits) * self.softcap
         elif self.softcap is not None:
-            logits = logits.div_(self.softcap).tanh_().mul_(self.softcap)  # in place: the logits are large
+            logits = logits.tanh_().mul_(self.softcap)  # in place: the logits are large
         return logits if shortlist is None else logits.masked_fill_(shortlist.blocked, -torch.inf)
 
 

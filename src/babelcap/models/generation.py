@@ -36,6 +36,7 @@ NOT_WITH_SHORTLIST = (
     "assistant_model",
     "custom_generate",
 )
+BLOCK_SIZE = 256  # scores looked through at once for the best
 
 
 class SharedEncoderCache(EncoderDecoderCache):
@@ -143,6 +144,57 @@ class CaptionerGeneration(GenerationMixin):
         shared = {name: model_kwargs.pop(name, None) for name in ("encoder_outputs", "attention_mask")}
         input_ids, model_kwargs = super()._expand_inputs_for_generation(expand_size, False, **model_kwargs)
         return input_ids, model_kwargs | {name: value for name, value in shared.items() if value is not None}
+
+    def _get_top_k_continuations(
+        self,
+        accumulated_log_probs: Tensor,
+        running_sequences: Tensor,
+        running_beam_indices: Tensor,
+        cur_len: int,
+        decoder_prompt_len: int,
+        do_sample: bool,
+        beams_to_keep: int,
+        num_beams: int,
+        batch_size: int,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """transformers' own, but over a handful of candidates for each beam instead of the whole vocabulary."""
+        vocab_size = accumulated_log_probs.shape[1] // num_beams
+        if do_sample or vocab_size <= 2 * BLOCK_SIZE:
+            return super()._get_top_k_continuations(
+                accumulated_log_probs,
+                running_sequences,
+                running_beam_indices,
+                cur_len,
+                decoder_prompt_len,
+                do_sample,
+                beams_to_keep,
+                num_beams,
+                batch_size,
+            )
+        scores, indices = top_scores(accumulated_log_probs, beams_to_keep)
+        beams = indices // vocab_size
+        sequences = self._gather_beams(running_sequences, beams)
+        sequences[:, :, cur_len] = indices % vocab_size
+        origins = self._gather_beams(running_beam_indices, beams)
+        first_rows = torch.arange(batch_size, device=beams.device)[:, None] * num_beams
+        origins[:, :, cur_len - decoder_prompt_len] = (beams + first_rows).to(origins.dtype)
+        return scores, sequences, origins
+
+
+def top_scores(scores: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The highest scores of each row and where they stand, as torch.topk gives them, in a fraction of its time.
+
+    The best `number` scores lie in the `number` blocks with the best maxima, or behind the last whole block.
+    """
+    num_blocked = scores.shape[1] // BLOCK_SIZE * BLOCK_SIZE
+    maxima = scores[:, :num_blocked].unflatten(1, (-1, BLOCK_SIZE)).amax(dim=-1)
+    blocks = maxima.topk(min(number, maxima.shape[1])).indices
+    inside = torch.arange(BLOCK_SIZE, device=scores.device)
+    rest = torch.arange(num_blocked, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    places = torch.cat([(blocks[..., None] * BLOCK_SIZE + inside).flatten(1), rest], dim=1)
+    best, chosen = scores.gather(1, places).topk(number)
+    return best, places.gather(1, chosen)
 
 
 def pad_after_end(sequences: Tensor, num_given: int, ends: list[int], pad: int | None) -> Tensor:

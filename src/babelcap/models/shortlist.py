@@ -32,8 +32,7 @@ class Shortlist:
         others = torch.tensor(sorted(set(only_read)), dtype=torch.long, device=weight.device)
         self.ids = torch.cat([allowed, others]).unique()
         self.blocked = ~torch.isin(self.ids, allowed)
-        # Gathered once, and laid out so that a product with few states streams through the rows at full bandwidth.
-        self.weight = weight.detach()[self.ids].T.contiguous().T
+        self.weight = weight.detach()[self.ids]
 
     def from_vocabulary(self, ids: Tensor) -> Tensor:
         """Positions in the shortlist of ids of the whole vocabulary, all of which must be in it."""
