@@ -3,18 +3,24 @@
 import multiprocessing
 import os
 import pickle
+import tracemalloc
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from babelcap.coverage import Coverage, Pair, Style, Task
 from babelcap.data import index_build
+from babelcap.data.format import ANNOTATION_TYPE, SCHEMA, Shard, SplitCounts, make_manifest
 from babelcap.data.index import CorpusIndex, TarReader
 from babelcap.data.store import Corpus, CorpusWriter
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
+from babelcap.storage import write_json
 
 
 def make_corpus(folder: Path, num_images: int = 25, images_per_tar: int = 10) -> Corpus:
@@ -164,3 +170,62 @@ def test_a_changed_corpus_gets_a_new_index(tmp_path: Path) -> None:
     assert CorpusIndex.open(small).folder.name != CorpusIndex.open(large).folder.name
     assert make_corpus(tmp_path / "again", 5).content_hash == small.content_hash
     assert isinstance(small.coverage, Coverage)
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    """Half a million annotations, written by column. What an index holds afterwards is names and file handles."""
+    corpus = make_large_corpus(tmp_path / "c", num_tars=5, images_per_tar=10_000, num_texts=10)
+    CorpusIndex.open(corpus)
+    tracemalloc.start()
+    index = CorpusIndex.open(corpus)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert index.num_annotations == 500_000
+    assert peak < 1_000_000  # two bytes an annotation would be more
+    assert held < 500_000
+    rows = index.rows("train", Pair(Task.TRANSLATION, "zh"))
+    assert len(rows) == 100_000
+    row = int(rows[77_777])
+    assert index.annotation(row).target == f"目标 {row}"
+    assert index.annotation(row).source == f"source {row}"
+    assert index.key(index.image_number(row)) == f"{index.image_number(row):09d}"
+
+
+def make_large_corpus(folder: Path, num_tars: int, images_per_tar: int, num_texts: int) -> Corpus:
+    """A corpus whose tars are empty and whose texts tell their row number; the last two of ten texts are Chinese."""
+    kinds = [("caption", "en"), ("caption", "de")] * ((num_texts - 2) // 2) + [("translation", "zh")] * 2
+    shards, row = [], 0
+    (folder / "annotations").mkdir(parents=True)
+    for tar in range(num_tars):
+        number = images_per_tar * num_texts
+        ids = np.arange(row, row + number).astype(str)
+        is_caption = np.tile([task == "caption" for task, _ in kinds], images_per_tar)
+        fields = {
+            "task": pa.array([task for task, _ in kinds] * images_per_tar),
+            "language": pa.array([language for _, language in kinds] * images_per_tar),
+            "style": pa.nulls(number, pa.string()),
+            "source": pa.array(np.char.add("source ", ids).tolist(), mask=is_caption),
+            "target": pa.array(np.char.add("目标 ", ids).tolist()),
+            "origin": pa.array(["web"] * number),
+            "score": pa.array(np.zeros(number)),
+        }
+        texts = pa.StructArray.from_arrays(list(fields.values()), fields=list(ANNOTATION_TYPE))
+        places = np.arange(0, number + 1, num_texts, dtype=np.int32)
+        columns = {
+            "key": [f"{tar * images_per_tar + image:09d}" for image in range(images_per_tar)],
+            "tar": [f"{tar}.tar"] * images_per_tar,
+            "offset": np.arange(images_per_tar) * 1024 + 512,
+            "length": np.full(images_per_tar, 512),
+            "split": ["train"] * images_per_tar,
+            "annotations": pa.ListArray.from_arrays(pa.array(places), texts),
+        }
+        path = folder / "annotations" / f"{tar}.parquet"
+        pq.write_table(pa.table(columns, schema=SCHEMA), path, row_group_size=4096)
+        counts = Counter(f"{task}-{language}" for task, language in kinds)
+        splits = {
+            "train": SplitCounts(num_images=images_per_tar, pairs={k: v * images_per_tar for k, v in counts.items()})
+        }
+        shards.append(Shard(tar=f"{tar}.tar", tar_bytes=0, tar_headers_sha256="", annotations=path.name, splits=splits))
+        row += number
+    write_json(folder / "corpus.json", make_manifest(shards, Coverage(), {}).model_dump(mode="json"))
+    return Corpus.open(folder)

@@ -6,6 +6,7 @@ is skipped, so a stopped command goes on where it was. Until `corpus.json` is th
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from babelcap.data.format import (
     IMAGES,
     MANIFEST,
     SHARD_METADATA,
+    BareImages,
     ImageRow,
     Manifest,
     Shard,
@@ -31,16 +33,19 @@ from babelcap.data.format import (
     read_manifest,
 )
 from babelcap.data.parallel import map_shards
-from babelcap.data.store import Corpus, check_key, with_versions, write_shard
+from babelcap.data.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
 from babelcap.storage import atomic_file, write_json
+
+PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
+PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)
 
 
 class ShardMaker(Protocol):
     """What an importer does: the rows of one tar. It is sent to worker processes, so it holds settings, not data."""
 
-    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
+    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow] | BareImages:
         """The rows of a tar's images; what is left out is counted by reason."""
         ...
 
@@ -103,25 +108,36 @@ def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:
     return sorted(found, key=lambda path: (path.name, str(path)))
 
 
-def image_members(scan: TarScan, skipped: Counter[str]) -> list[TarMember]:
-    """The images of a tar, one a key: of two with the same key the first is kept."""
+def image_members(scan: TarScan, skipped: Counter[str]) -> dict[str, TarMember]:
+    """The images of a tar by their key; of two with the same key the first is kept."""
     skipped.update(scan.problems)
     images: dict[str, TarMember] = {}
     for member in scan.members:
-        if not member.is_image:
+        plain = PLAIN_IMAGE.fullmatch(member.name)
+        if plain is None and not member.is_image:
             continue
-        try:
-            check_key(member.key)
-        except UserError:
+        key = plain[1] if plain is not None else member.key
+        if plain is None and not is_key(key):
             skipped["unsafe member name"] += 1
-            continue
-        if member.key in images:
+        elif key in images:
             skipped["duplicate key"] += 1
         elif member.length == 0:
             skipped["empty image"] += 1
         else:
-            images[member.key] = member
-    return list(images.values())
+            images[key] = member
+    return images
+
+
+def bare_images(scan: TarScan, skipped: Counter[str], split: str) -> BareImages:
+    """The images of a tar without texts; all names at once where every member is plainly an image."""
+    keys = PLAIN_IMAGES.findall("\n".join(scan.names))
+    if len(keys) == len(scan.names) == len(set(keys)) and all(scan.lengths):
+        skipped.update(scan.problems)
+        return BareImages(keys, scan.path.name, scan.offsets, scan.lengths, split)
+    images = image_members(scan, skipped)
+    offsets = [member.offset for member in images.values()]
+    lengths = [member.length for member in images.values()]
+    return BareImages(list(images), scan.path.name, offsets, lengths, split)
 
 
 def file_state(path: Path) -> list[Any]:

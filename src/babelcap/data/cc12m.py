@@ -62,22 +62,13 @@ class Cc12mMaker:
             found[key] = prepare_image(key, values, self.seed, skipped)
         held_out = read_eval_file(self.eval_file) if self.eval_file else {}
         rows = []
-        for member in image_members(scan, skipped):
-            is_eval = member.key in held_out
-            annotations = held_out[member.key] if is_eval else found.pop(member.key, [])
-            if not annotations:
+        for key, member in image_members(scan, skipped).items():
+            split = EVAL_SPLIT if key in held_out else TRAINING_SPLIT
+            annotations = held_out[key] if key in held_out else found.pop(key, [])
+            if annotations:
+                rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, tuple(annotations)))
+            else:
                 skipped["image without annotation"] += 1
-                continue
-            rows.append(
-                ImageRow(
-                    key=member.key,
-                    tar=scan.path.name,
-                    offset=member.offset,
-                    length=member.length,
-                    split=EVAL_SPLIT if is_eval else TRAINING_SPLIT,
-                    annotations=tuple(annotations),
-                )
-            )
         skipped["held out for eval"] += sum(key in held_out for key in found)
         skipped["annotation without image"] += sum(key not in held_out for key in found)
         return rows

@@ -161,8 +161,8 @@ def _read_rows(job: _Job, findings: Findings) -> list[ImageRow]:
 
 def _read_row(batch: pa.RecordBatch, rows: list[ImageRow], name: str, findings: Findings) -> None:
     try:
-        rows.append(ImageRow.model_validate(batch.to_pylist()[0]))
-    except UnicodeDecodeError:  # a ValueError too, so it comes before what pydantic raises
+        rows.append(ImageRow.from_values(batch.to_pylist()[0]))
+    except UnicodeDecodeError:  # a ValueError too, so it comes before the rest
         findings.add("text is not UTF-8", f"{name}, after {rows[-1].key if rows else 'the start'}")
     except ValueError as error:
         findings.add("bad annotation", f"{name}, after {rows[-1].key if rows else 'the start'}: {str(error)[:120]!r}")

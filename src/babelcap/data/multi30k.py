@@ -43,21 +43,13 @@ class Multi30kMaker:
     def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
         texts = load_texts(self.texts)
         rows = []
-        for member in image_members(scan, skipped):
-            if member.key not in texts:
+        for key, member in image_members(scan, skipped).items():
+            if key not in texts:
                 skipped["image without annotation"] += 1
                 continue
-            split, found = texts[member.key]
-            rows.append(
-                ImageRow(
-                    key=member.key,
-                    tar=scan.path.name,
-                    offset=member.offset,
-                    length=member.length,
-                    split=split,
-                    annotations=tuple(map(_annotation, found)),
-                )
-            )
+            split, found = texts[key]
+            annotations = tuple(map(_annotation, found))
+            rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, annotations))
         return rows
 
 

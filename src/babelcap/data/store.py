@@ -6,6 +6,7 @@ images/NAME.tar  annotations/NAME.parquet  corpus.json     a folder without corp
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,7 @@ from babelcap.data.format import (
     ANNOTATIONS,
     IMAGES,
     MANIFEST,
+    BareImages,
     ImageRow,
     Manifest,
     Shard,
@@ -140,7 +142,8 @@ class CorpusWriter:
     def add(self, key: str, image: bytes, extension: str, split: str, annotations: list[Annotation]) -> None:
         """Adds one encoded image with its texts. A mistake in either is an error here, not later in training."""
         extension = extension.lstrip(".").lower()
-        check_key(key)
+        if not is_key(key):
+            raise UserError(f"key '{key}' cannot be used: a key is a relative path without '..' or a dot in its name")
         if key in self._keys:
             raise UserError(f"key '{key}' was added twice; keys are unique in a corpus")
         if extension not in IMAGE_EXTENSIONS:
@@ -180,7 +183,7 @@ class CorpusWriter:
 
 def write_shard(
     folder: Path,
-    rows: list[ImageRow],
+    rows: list[ImageRow] | BareImages,
     scan: TarScan,
     *,
     tar_sha256: str | None = None,
@@ -197,18 +200,16 @@ def write_shard(
         splits=count_rows(rows),
         skipped=skipped or {},
     )
-    rows = sorted(rows, key=lambda row: row.offset)
+    if not isinstance(rows, BareImages):
+        rows = sorted(rows, key=attrgetter("offset"))
     metadata = {"shard": shard.model_dump(mode="json"), "made_from": made_from or {}}
     digest = write_annotations(folder / ANNOTATIONS / shard.annotations, rows, metadata)
     return shard.model_copy(update={"annotations_sha256": digest})
 
 
-def check_key(key: str) -> None:
+def is_key(key: str) -> bool:
     file = key.rpartition("/")[2]
-    if not is_safe_name(key) or not file or "." in file:
-        raise UserError(
-            f"key '{key}' cannot be used: a key is a relative path without '..' and without dots in its name"
-        )
+    return bool(file) and "." not in file and is_safe_name(key)
 
 
 def check_annotation(annotation: Annotation, coverage: Coverage, key: str) -> None:

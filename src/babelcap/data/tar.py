@@ -5,9 +5,12 @@ A scan costs one 512-byte read a member, whatever the members' sizes. Understood
 
 import hashlib
 import os
+import re
 import tarfile
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -17,8 +20,13 @@ from babelcap.errors import UserError
 
 BLOCK = 512
 IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
-REGULAR = (b"0", b"\0", b"7")
-LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL = b"L", b"K", b"x", b"g"
+REGULAR = frozenset(b"0\x007")  # kinds of members, as bytes of the header
+USUAL = ord("0")
+GNU_LONG_NAME = ord("L")
+EXTENDED = frozenset(b"Lx")  # a long name or pax header, which tells of the member that follows
+SILENT = frozenset(b"LxKg5")  # nothing is lost by leaving these out: headers of headers, and folders
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]++(?:[./][A-Za-z0-9_-]++)*+")  # safe at a glance, as nearly all names are
+PLAIN_NAMES = re.compile(rb"[A-Za-z0-9_-]++(?:[./\n][A-Za-z0-9_-]++)*+")
 MAX_NAME_BYTES = 1 << 20  # of a long name or a pax header: a damaged size must not be read into memory
 
 
@@ -42,16 +50,25 @@ class TarMember(NamedTuple):
         return self.extension.rpartition(".")[2] in IMAGE_EXTENSIONS
 
 
-class TarScan(NamedTuple):
+@dataclass(frozen=True)
+class TarScan:
     path: Path
     num_bytes: int
-    members: list[TarMember]  # regular files with a safe name, in the order of the tar
+    names: list[str]  # of regular files with a safe name, in the order of the tar
+    offsets: list[int]
+    lengths: list[int]
     problems: Counter[str]  # reason -> number of members left out; an unfinished tar counts as one
-    headers_sha256: str  # over every header block and its place, not over the members' data
+    headers_sha256: str  # over the members' names, sizes, places and header checksums, not over their data
+
+    @cached_property
+    def members(self) -> list[TarMember]:
+        return list(map(TarMember, self.names, self.offsets, self.lengths))
 
 
 def is_safe_name(name: str) -> bool:
     """Relative, without `..`, without backslashes and control characters: may become a path below a folder."""
+    if PLAIN_NAME.fullmatch(name):
+        return True
     parts = PurePosixPath(name).parts
     return (
         bool(parts)
@@ -79,73 +96,113 @@ def scan_tar(path: str | Path) -> TarScan:
 
 
 def _scan(path: Path, descriptor: int, num_bytes: int) -> TarScan:
-    members: list[TarMember] = []
     problems: Counter[str] = Counter()
-    headers: list[bytes] = []
-    places: list[int] = []
-    position = 0
-    long_name: bytes | None = None
-    pax: dict[str, str] = {}
-    while True:
-        header = os.pread(descriptor, BLOCK, position)
-        if header[:1] == b"\0" or not header:  # the end: blocks of zeros, which some writers leave out
-            break
-        if len(header) < BLOCK:
-            problems["truncated tar"] += 1
-            break
-        size = _number(header[124:136])
-        if size is None or size < 0 or (header[257:262] != b"ustar" and not _checksum_fits(header)):
-            if not headers:
-                raise UserError(
-                    f"{path} is not an uncompressed tar (no tar header at its start); unpack .gz files first"
-                )
-            problems["damaged tar header"] += 1
-            break
-        headers.append(header)
-        places.append(position)
-        kind = header[156:157]
-        data = position + BLOCK
-        if "size" in pax and kind in REGULAR:
-            size = int(pax["size"])
-        if data + size > num_bytes:
-            problems["truncated tar"] += 1
-            break
-        position = data + (size + BLOCK - 1) // BLOCK * BLOCK
-        if kind in REGULAR:
-            raw = long_name if long_name is not None else _header_name(header)
-            name = pax["path"] if "path" in pax else _decode(raw)
-            if name is None or not is_safe_name(name):
-                problems["unsafe member name"] += 1
-            else:
-                members.append(TarMember(name, data, size))
-            long_name, pax = None, {}
-        elif kind in (LONG_NAME, PAX) and size <= MAX_NAME_BYTES:
-            content = os.pread(descriptor, size, data)
-            if kind == LONG_NAME:
-                long_name = content.rstrip(b"\0")
-            else:
-                pax = _parse_pax(content)
-        elif kind not in (LONG_LINK, PAX_GLOBAL, b"5"):
-            problems["not a regular file"] += 1
-            long_name, pax = None, {}
-    damaged = _first_damaged(headers)
-    if damaged == 0:
-        raise UserError(f"{path} is not an uncompressed tar (its first header is damaged); download it again")
+    headers, sizes, given_names = _walk(path, descriptor, num_bytes, problems)
+    lengths = np.array(sizes, dtype="<i8")
+    ends = np.cumsum(BLOCK + (lengths + BLOCK - 1) // BLOCK * BLOCK)
+    data_places = np.concatenate([[0], ends[:-1]])[: len(sizes)].astype("<i8") + BLOCK
+    blocks = np.frombuffer(b"".join(headers), dtype=np.uint8).reshape(-1, BLOCK)
+    damaged = _first_damaged(blocks)
     if damaged is not None:  # its size cannot be trusted, so neither can the places of what follows
         problems["damaged tar header"] += 1
-        members = [member for member in members if member.offset <= places[damaged]]
-    digest = hashlib.sha256(b"".join(headers))
-    digest.update(np.array(places, dtype="<i8").tobytes())
-    return TarScan(path, num_bytes, members, problems, digest.hexdigest())
+        blocks = blocks[:damaged]
+    raw_names = np.ascontiguousarray(blocks[:, :100]).view("S100").ravel().tolist()
+    # The checksums stand for the rest of each header, so that hashing need not read it all again.
+    digest = hashlib.sha256(b"\n".join(raw_names) + blocks[:, 148:156].tobytes())
+    digest.update(data_places.tobytes() + lengths.tobytes())
+    is_regular = np.isin(blocks[:, 156], list(REGULAR))
+    names = _plain_names(raw_names) if is_regular.all() and not given_names and not blocks[:, 345].any() else None
+    if names is not None:
+        places = data_places[: len(names)].tolist()
+        return TarScan(path, num_bytes, names, places, sizes[: len(names)], problems, digest.hexdigest())
+    kept: list[int] = []
+    names = []
+    for number in np.flatnonzero(is_regular).tolist():
+        name = given_names[number] if number in given_names else _decode(_header_name(headers[number]))
+        if name is None or not is_safe_name(name):
+            problems["unsafe member name"] += 1
+        else:
+            names.append(name)
+            kept.append(number)
+    places, sizes = data_places[kept].tolist(), lengths[kept].tolist()
+    return TarScan(path, num_bytes, names, places, sizes, problems, digest.hexdigest())
 
 
-def _number(field: bytes) -> int | None:
-    if field[0] & 0x80:  # base 256, for sizes above 8 GiB
-        return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
+def _plain_names(raw_names: list[bytes]) -> list[str] | None:
+    """All names at once where each is a plain one, as in nearly all tars; else they are looked at one by one."""
+    if not raw_names or not PLAIN_NAMES.fullmatch(joined := b"\n".join(raw_names)):
         return None
+    names = joined.decode("ascii").split("\n")
+    return names if len(names) == len(raw_names) else None  # a name may hold a line break
+
+
+def _walk(
+    path: Path, descriptor: int, num_bytes: int, problems: Counter[str]
+) -> tuple[list[bytes], list[int], dict[int, str | None]]:
+    """All headers with the sizes of their data, and the names that do not stand in a header itself.
+
+    This loop is the cost of a scan, so for the usual member it does no more than find the next header.
+    """
+    headers: list[bytes] = []
+    sizes: list[int] = []
+    names: dict[int, str | None] = {}
+    extended: dict[str, str | None] = {}  # name and size from a long-name or pax header, for the member that follows
+    first = os.pread(descriptor, BLOCK, 0)
+    if first and first[0] and (len(first) < BLOCK or not _checksum_fits(first)):
+        raise UserError(f"{path} is not an uncompressed tar (no tar header at its start); unpack .gz files first")
+    position = 0
+    while (header := os.pread(descriptor, BLOCK, position)) and header[0]:  # it ends in zeros, or without them
+        try:
+            size = int(header[124:135], 8)
+        except ValueError:
+            size = _number(header[124:136])
+        if size < 0 or position + BLOCK + size > num_bytes:
+            problems["damaged tar header" if size < 0 and len(header) == BLOCK else "truncated tar"] += 1
+            break
+        if extended or header[156] != USUAL:
+            size, extended = _look_closer(header, size, extended, descriptor, position, names, len(headers), problems)
+            if position + BLOCK + size > num_bytes:
+                problems["truncated tar"] += 1
+                break
+        headers.append(header)
+        sizes.append(size)
+        position += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
+    return headers, sizes, names
+
+
+def _look_closer(
+    header: bytes,
+    size: int,
+    extended: dict[str, str | None],
+    descriptor: int,
+    position: int,
+    names: dict[int, str | None],
+    number: int,
+    problems: Counter[str],
+) -> tuple[int, dict[str, str | None]]:
+    """A header that is not a plain file's, or that follows one which tells its name or size: the size, what is told."""
+    kind = header[156]
+    if kind in EXTENDED and size <= MAX_NAME_BYTES:
+        return size, extended | _read_extended(kind, os.pread(descriptor, size, position + BLOCK))
+    if kind in SILENT:
+        return size, extended
+    if kind not in REGULAR:
+        problems["not a regular file"] += 1
+    elif "size" in extended:
+        size = int(extended["size"] or 0)
+    if "path" in extended:
+        names[number] = extended["path"]
+    return size, {}
+
+
+def _number(field: bytes) -> int:
+    """A number of a header: octal digits, or base 256 for sizes above 8 GiB. -1 where it is none."""
+    try:
+        return int(field.rstrip(b"\0 "), 8)
+    except ValueError:
+        if field[:1] >= b"\x80":
+            return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+        return -1 if field.strip(b" \0") else 0
 
 
 def _header_name(header: bytes) -> bytes:
@@ -161,9 +218,11 @@ def _decode(raw: bytes) -> str | None:
         return None
 
 
-def _parse_pax(content: bytes) -> dict[str, str]:
-    """Records of the form `LENGTH KEYWORD=VALUE\\n`, where LENGTH counts the whole record."""
-    values: dict[str, str] = {}
+def _read_extended(kind: int, content: bytes) -> dict[str, str | None]:
+    """A long name, or the pax records `LENGTH KEYWORD=VALUE\\n`, where LENGTH counts the whole record."""
+    if kind == GNU_LONG_NAME:
+        return {"path": _decode(content.rstrip(b"\0"))}
+    values: dict[str, str | None] = {}
     position = 0
     while position < len(content):
         digits, space, _ = content[position : position + 20].partition(b" ")
@@ -171,23 +230,25 @@ def _parse_pax(content: bytes) -> dict[str, str]:
             break
         record = content[position + len(digits) + 1 : position + int(digits) - 1]
         keyword, _, value = record.partition(b"=")
-        if keyword in (b"path", b"size"):
-            values[keyword.decode()] = _decode(value) or "/"  # a name that is not UTF-8 becomes an unsafe one
+        if keyword == b"path" or (keyword == b"size" and value.isdigit()):
+            values[keyword.decode()] = _decode(value)
         position += int(digits)
-    return values if values.get("size", "0").isdigit() else {"path": "/"}
+    return values
 
 
 def _checksum_fits(header: bytes) -> bool:
     return _number(header[148:156]) == sum(header) - sum(header[148:156]) + 8 * 32
 
 
-def _first_damaged(headers: list[bytes]) -> int | None:
+def _first_damaged(blocks: np.ndarray) -> int | None:
     """The first header whose checksum does not fit; all at once, since one by one would cost more than the reads."""
-    blocks = np.frombuffer(b"".join(headers), dtype=np.uint8).reshape(-1, BLOCK)
-    sums = blocks.sum(axis=1, dtype=np.int64) - blocks[:, 148:156].sum(axis=1, dtype=np.int64) + 8 * 32
-    for index, (header, checksum) in enumerate(zip(headers, sums.tolist(), strict=True)):
-        if _number(header[148:156]) != checksum:
-            return index
+    sums = blocks.sum(axis=1, dtype=np.uint32) - blocks[:, 148:156].sum(axis=1, dtype=np.uint32) + 8 * 32
+    digits = blocks[:, 148:154].astype(np.int64) - ord("0")
+    stored = digits @ (8 ** np.arange(5, -1, -1))
+    plain = ((digits >= 0) & (digits < 8)).all(axis=1)
+    for number in np.flatnonzero((stored != sums) | ~plain).tolist():
+        if not _checksum_fits(blocks[number].tobytes()):
+            return number
     return None
 
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from babelcap.coverage import Coverage, Style, Task
-from babelcap.data.assemble import file_state, image_members
-from babelcap.data.format import TRAINING_SPLIT, ImageRow, open_parquet
+from babelcap.data.assemble import bare_images, file_state, image_members
+from babelcap.data.format import TRAINING_SPLIT, BareImages, ImageRow, open_parquet
 from babelcap.data.store import check_annotation
 from babelcap.data.tar import TarScan
 from babelcap.errors import UserError
 from babelcap.records import Annotation
 
+NOTHING: tuple[str | None, list[Annotation]] = (None, [])
 ANNOTATION_FIELDS = tuple(Annotation.model_fields)
 
 
@@ -43,24 +44,18 @@ class WebdatasetMaker:
             "origin": self.origin,
         }
 
-    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
+    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow] | BareImages:
         given = load_annotations(self.annotations) if self.annotations else {}
         inside = self._captions_inside(scan, skipped) if self.captions else {}
-        rows = []
-        for member in image_members(scan, skipped):
-            split, annotations = given.get(member.key, (None, []))
+        if not given and not inside:
+            return bare_images(scan, skipped, self.split)
+        rows, tar = [], scan.path.name
+        for key, member in image_members(scan, skipped).items():
+            split, annotations = given.get(key, NOTHING)
             for annotation in annotations:
-                check_annotation(annotation, self.coverage, member.key)
-            rows.append(
-                ImageRow(
-                    key=member.key,
-                    tar=scan.path.name,
-                    offset=member.offset,
-                    length=member.length,
-                    split=split or self.split,
-                    annotations=(*inside.get(member.key, ()), *annotations),
-                )
-            )
+                check_annotation(annotation, self.coverage, key)
+            texts = (*inside.get(key, ()), *annotations)
+            rows.append(ImageRow(key, tar, member.offset, member.length, split or self.split, texts))
         return rows
 
     def _captions_inside(self, scan: TarScan, skipped: Counter[str]) -> dict[str, list[Annotation]]:

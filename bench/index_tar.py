@@ -1,0 +1,113 @@
+"""Indexing a tar against rewriting it: `python bench/index_tar.py [--quick] [--json]`.
+
+Rewriting is what an annotation change costs where images and texts share a tar: read every member, write it to a new
+tar with its text. Indexing reads the headers and writes one Parquet file. Ratios are of one run on the same tar.
+"""
+
+import argparse
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from babelcap.coverage import Coverage
+from babelcap.data.assemble import assemble_corpus
+from babelcap.data.tar import scan_tar
+from babelcap.data.webdataset import WebdatasetMaker
+from babelcap.storage import atomic_file
+
+GOAL = 0.02
+
+
+def make_photo(generator: np.random.Generator, size_px: int = 224) -> bytes:
+    """A JPEG with the bulk of a photo: large soft shapes, edges and some grain."""
+    shapes = Image.fromarray(generator.integers(0, 256, (14, 14, 3), dtype=np.uint8)).resize((size_px, size_px), 3)
+    grain = generator.normal(0, 6, (size_px, size_px, 3))
+    pixels = np.clip(np.asarray(shapes, dtype=np.float32) + grain, 0, 255).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=85)
+    return stream.getvalue()
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def make_tar(path: Path, num_images: int) -> None:
+    generator = np.random.default_rng(0)
+    photos = [make_photo(generator) for _ in range(50)]
+    with tarfile.open(path, "w") as tar:
+        for number in range(num_images):
+            add(tar, f"{number:09d}.jpg", photos[number % len(photos)])
+
+
+def rewrite(source: Path, target: Path) -> None:
+    """Written whole or not at all and made durable, as the index is."""
+    with atomic_file(target) as partial, tarfile.open(source) as old, tarfile.open(partial, "w") as new:
+        for info in old:
+            file = old.extractfile(info)
+            assert file is not None
+            add(new, info.name, file.read())
+            add(new, info.name.replace(".jpg", ".json"), b'{"caption": "a new text"}')
+
+
+def index(source: Path, folder: Path) -> None:
+    maker = WebdatasetMaker(coverage=Coverage())
+    corpus = assemble_corpus(folder, [source], maker, provenance={"source": "benchmark"})
+    assert corpus.num_images() > 0
+
+
+def best_seconds(function: Callable[[], None], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="1,000 images instead of 10,000")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    num_images = 1_000 if arguments.quick else 10_000
+    repeats = 3 if arguments.quick else 7
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "photos.tar"
+        make_tar(source, num_images)
+
+        def index_afresh() -> None:
+            shutil.rmtree(folder / "corpus", ignore_errors=True)
+            index(source, folder / "corpus")
+
+        index_afresh()  # imports and the page cache are warm for all alike
+        seconds = {
+            "rewrite": best_seconds(lambda: rewrite(source, folder / "new.tar"), 3),
+            "copy": best_seconds(lambda: shutil.copyfile(source, folder / "copy.tar") and None, repeats),
+            "scan headers": best_seconds(lambda: scan_tar(source) and None, repeats),
+            "index into a corpus": best_seconds(index_afresh, repeats),
+        }
+        megabytes = source.stat().st_size / 1e6
+    ratios = {name: value / seconds["rewrite"] for name, value in seconds.items()}
+    if arguments.json:
+        values = {"num_images": num_images, "megabytes": megabytes, "seconds": seconds, "ratio_to_rewrite": ratios}
+        print(json.dumps({**values, "goal": GOAL}))
+        return
+    print(f"{num_images:,} images of 224 px, {megabytes:.0f} MB in one tar; best of {repeats} (rewriting: of 3)")
+    for label, value in seconds.items():
+        print(f"  {label:<22} {value * 1000:9.1f} ms {ratios[label]:8.2%} of rewriting")
+
+
+if __name__ == "__main__":
+    main()
