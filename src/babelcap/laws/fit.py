@@ -19,6 +19,7 @@ from babelcap.laws.starts import best_fits
 
 DELTA = 1e-3
 NUM_OTHER_STARTS = 4
+RIVAL = 1.1
 COLLINEAR = 30.0
 INTERVALS = ("auto", "t", "profile", "percentile", "bca")
 
@@ -132,6 +133,7 @@ def _robust(
     log_y = np.log(points.y)
     ends, values = best_fits(problem, log_y, np.ones(len(log_y)), delta)
     theta, value, others = ends[0], float(values[0]), ends[1 : 1 + NUM_OTHER_STARTS]
+    rivals = others[values[1 : 1 + NUM_OTHER_STARTS] < RIVAL * value]  # could be the best of a resampled study
     whole = make_problem(problem.form, points.columns, log_y, centred=False)
     for _ in range(3):
         generator = np.random.default_rng([seed, 1])
@@ -144,7 +146,7 @@ def _robust(
             break
         theta, value = problem.from_natural(found.best[None])[0], found.value
     uncertainty = Uncertainty(found.low, found.high, "profile", freedom=len(log_y) - problem.num_coefficients)
-    return theta, np.concatenate([theta[None], others]), uncertainty
+    return theta, np.concatenate([theta[None], rivals]), uncertainty
 
 
 def _with_floors(problem: Problem, ends: Array, log_y: Array) -> Array:

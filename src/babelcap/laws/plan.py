@@ -119,6 +119,7 @@ def plan_for_budget(
     cost: Cost | None = None,
     at: Mapping[str, float] | None = None,
     limits: tuple[float, float] | None = None,
+    with_intervals: bool = True,
 ) -> Plan:
     """The P and S of lowest loss that a budget of C multiply-accumulates buys."""
     _check(law)
@@ -130,7 +131,7 @@ def plan_for_budget(
     losses = law.predict(columns)
     best = int(np.argmin(losses))
     plan = Plan(float(P[best]), float(S[best]), C, float(losses[best]), notes=_edge_notes(law, P, best))
-    draws = draws_of(law)
+    draws = draws_of(law) if with_intervals else None
     if draws is not None:
         drawn = evaluate(law.form, draws, columns)
         chosen = drawn.argmin(axis=1)

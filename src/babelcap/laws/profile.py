@@ -16,6 +16,7 @@ from babelcap.laws.solver import Array, Problem, log_prediction, solve
 NUM_CALIBRATION = 1000  # simulated values of the statistic, spread over the coefficients
 FEW_RESIDUALS = 8
 MAX_LOG_RANGE = 60.0
+MAX_STEPS = 30  # the few that have not ended by then are near enough
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,15 @@ def calibrate(
     )
     ones = np.ones((1, num_points))
     spread = max(float(np.std(residuals)), 2 * delta)
-    best, values = solve(linear, np.zeros((len(noise), size)), noise, ones, delta, spread=spread)
+    best, values = solve(linear, np.zeros((len(noise), size)), noise, ones, delta, spread=spread, max_steps=MAX_STEPS)
     values = np.maximum(values, smallest_value(num_points))
     ratios = []
     for direction in range(size):
         held = np.zeros((1, size), dtype=bool)
         held[0, direction] = True
         start = np.where(held, 0.0, best)
-        ratios.append(solve(linear, start, noise, ones, delta, fixed=held, spread=spread)[1] / values - 1)
+        ends = solve(linear, start, noise, ones, delta, fixed=held, spread=5 * delta, max_steps=MAX_STEPS)[1]
+        ratios.append(ends / values - 1)
     return float(np.quantile(np.concatenate(ratios), confidence))
 
 
@@ -103,15 +105,19 @@ class _Search:
         self.ones = np.ones((1, len(log_y)))
         self.best, self.value = others[0], np.inf
 
-    def constrained(self, coefficient: NDArray[np.intp], at: Array, warm: Array) -> tuple[Array, Array]:
-        """The best fit with one coefficient held, over the warm start and the other optima."""
-        rows, num_starts = len(at), 1 + len(self.others)
-        starts = np.concatenate([warm[:, None], np.repeat(self.others[None], rows, axis=0)], axis=1)
+    def constrained(self, coefficient: NDArray[np.intp], at: Array, warm: Array, close: bool) -> tuple[Array, Array]:
+        """The best fit with one coefficient held, over the warm start and, unless that is close, the other optima."""
+        others = self.others[:0] if close else self.others
+        rows, num_starts = len(at), 1 + len(others)
+        starts = np.concatenate([warm[:, None], np.repeat(others[None], rows, axis=0)], axis=1)
         starts[np.arange(rows), :, coefficient] = at[:, None]
         held = np.arange(self.problem.num_coefficients) == coefficient[:, None]
         held = np.repeat(held, num_starts, axis=0)
         flat = starts.reshape(rows * num_starts, -1)
-        ends, values = solve(self.problem, flat, self.log_y, self.ones, self.delta, fixed=held, spread=0.02)
+        spread = 5 * self.delta if close else max(0.02, 5 * self.delta)
+        ends, values = solve(
+            self.problem, flat, self.log_y, self.ones, self.delta, fixed=held, spread=spread, max_steps=MAX_STEPS
+        )
         values = values.reshape(rows, num_starts)
         chosen = values.argmin(axis=1)
         ends = ends.reshape(rows, num_starts, -1)[np.arange(rows), chosen]
@@ -139,8 +145,8 @@ def profile_intervals(
     excess_inside, excess_outside = np.full(2 * size, -1.0), np.full(2 * size, np.nan)
     warm = theta[None].repeat(2 * size, axis=0)
 
-    def evaluate(rows: NDArray[np.intp], at: Array) -> Array:
-        ends, values = search.constrained(coefficient[rows], at, warm[rows])
+    def evaluate(rows: NDArray[np.intp], at: Array, close: bool) -> Array:
+        ends, values = search.constrained(coefficient[rows], at, warm[rows], close)
         warm[rows] = ends
         return np.sqrt(np.maximum(values / base - 1, 0.0) / threshold) - 1
 
@@ -151,7 +157,7 @@ def profile_intervals(
             break
         at = theta[coefficient[rows]] + side[rows] * reach[rows]
         at = np.where(side[rows] < 0, np.maximum(at, limit[rows]), np.minimum(at, limit[rows]))
-        excess = evaluate(rows, at)
+        excess = evaluate(rows, at, False)
         beyond = excess > 0
         outside[rows[beyond]], excess_outside[rows[beyond]] = at[beyond], excess[beyond]
         inside[rows[~beyond]], excess_inside[rows[~beyond]] = at[~beyond], excess[~beyond]
@@ -174,7 +180,7 @@ def _bisect(evaluate: "object", inside: Array, outside: Array, below: Array, abo
             return
         share = np.clip(below[rows] / (below[rows] - above[rows]), 0.1, 0.9) if turn % 3 else np.full(len(rows), 0.5)
         at = inside[rows] + share * (outside[rows] - inside[rows])
-        excess = evaluate(rows, at)
+        excess = evaluate(rows, at, True)
         beyond = excess > 0
         outside[rows[beyond]], above[rows[beyond]] = at[beyond], excess[beyond]
         inside[rows[~beyond]], below[rows[~beyond]] = at[~beyond], excess[~beyond]

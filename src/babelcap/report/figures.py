@@ -351,7 +351,8 @@ def _compute_lines(
                 f"$10^{{{power}}}$", (P[where], samples[where]), fontsize=7, color=GREY, ha="center", va="center",
                 bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"},
             )  # fmt: skip
-        plan = plan_for_budget(law, 10.0**power, cost=cost, at=at, limits=(float(P[0]), float(P[-1])))
+        limits = (float(P[0]), float(P[-1]))
+        plan = plan_for_budget(law, 10.0**power, cost=cost, at=at, limits=limits, with_intervals=False)
         if P[0] * 1.01 < plan.P < P[-1] / 1.01 and S[0] < plan.S < S[1]:
             best.append((plan.P, plan.S))
     if len(best) > 1:

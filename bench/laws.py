@@ -1,0 +1,106 @@
+"""Time of a bootstrap of the chinchilla law: all replicates in one batch, against scipy's curve_fit in a loop.
+
+Seconds of processor time in one thread, so that other work on the machine changes little.
+
+Run: python bench/laws.py [--quick] [--json]
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from babelcap.laws import Fit, fit
+
+Array = NDArray[np.float64]
+DELTA = 1e-3
+
+
+def points(num_points: int) -> tuple[dict[str, Array], Array]:
+    generator = np.random.default_rng(0)
+    P = np.exp(generator.uniform(np.log(4.4e7), np.log(1.6e10), num_points))
+    S = np.exp(generator.uniform(np.log(6e18), np.log(3e21), num_points)) / 6 / P
+    y = (1.8172 + 482.01 / P**0.3478 + 2085.43 / S**0.3658) * np.exp(0.01 * generator.standard_normal(num_points))
+    return {"P": P, "S": S}, y
+
+
+def law(log_P: Array, log_S: Array, E: float, log_A: float, a: float, log_B: float, b: float) -> Array:
+    return np.log(abs(E) + np.exp(log_A - a * log_P) + np.exp(log_B - b * log_S))
+
+
+def loop_seconds(columns: dict[str, Array], y: Array, start: list[float], num_replicates: int, robust: bool) -> float:
+    """Seconds a replicate from the optimum: curve_fit, least squares; or BFGS on the Huber loss, as is usual."""
+    log_P, log_S, log_y = np.log(columns["P"]), np.log(columns["S"]), np.log(y)
+    generator = np.random.default_rng(1)
+    begin = time.process_time()
+    for _ in range(num_replicates):
+        rows = generator.integers(len(y), size=len(y))
+        P, S, target = log_P[rows], log_S[rows], log_y[rows]
+        if robust:
+            optimize.minimize(
+                lambda x, P=P, S=S, target=target: np.sum(special.huber(DELTA, target - law(P, S, *x))),
+                start,
+                method="BFGS",
+            )
+        else:
+            optimize.curve_fit(lambda _, *x, P=P, S=S: law(P, S, *x), P, target, p0=start, maxfev=5000)
+    return (time.process_time() - begin) / num_replicates
+
+
+def batch_seconds(columns: dict[str, Array], y: Array, num_replicates: int, delta: float) -> tuple[float, float, Fit]:
+    begin = time.process_time()
+    fitted = fit("chinchilla", columns, y, num_bootstrap=num_replicates, delta=delta)
+    middle = time.process_time()
+    assert len(fitted.replicates) == num_replicates
+    return middle - begin, time.process_time() - middle, fitted
+
+
+def measure(num_points: int, num_replicates: int, num_in_loop: int) -> dict[str, float]:
+    columns, y = points(num_points)
+    once, robust, fitted = batch_seconds(columns, y, num_replicates, DELTA)
+    _, squares, _ = batch_seconds(columns, y, num_replicates, 1e3)
+    c = fitted.coefficients
+    start = [c["E"], np.log(c["A"]), c["a"], np.log(c["B"]), c["b"]]
+    curve_fit = num_replicates * loop_seconds(columns, y, start, num_in_loop, robust=False)
+    bfgs = num_replicates * loop_seconds(columns, y, start, num_in_loop, robust=True)
+    return {
+        "points": num_points,
+        "replicates": num_replicates,
+        "fit_and_profile_seconds": once,
+        "robust_batch_seconds": robust,
+        "robust_bfgs_loop_seconds": bfgs,
+        "squares_batch_seconds": squares,
+        "squares_curve_fit_loop_seconds": curve_fit,
+        "robust_ratio": bfgs / robust,
+        "squares_ratio": curve_fit / squares,
+        "curve_fit_loop_to_robust_batch": curve_fit / robust,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer replicates")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    result = measure(200, 200 if arguments.quick else 1000, 20 if arguments.quick else 100)
+    if arguments.json:
+        print(json.dumps(result))
+        return
+    print("chinchilla, {points} points, {replicates} bootstrap replicates, seconds of one core".format(**result))
+    print("  fit: best optimum and profile intervals   {fit_and_profile_seconds:7.2f}".format(**result))
+    print("  bootstrap                     one batch   scipy in a loop    loop / batch")
+    print(
+        "    Huber loss, against BFGS      {robust_batch_seconds:7.2f}           {robust_bfgs_loop_seconds:7.2f}"
+        "         {robust_ratio:7.1f}".format(**result)
+    )
+    print(
+        "    least squares, curve_fit      {squares_batch_seconds:7.2f}           {squares_curve_fit_loop_seconds:7.2f}"
+        "         {squares_ratio:7.1f}".format(**result)
+    )
+
+
+if __name__ == "__main__":
+    main()
