@@ -31,6 +31,21 @@ def test_tokens_spell_the_text(tokenizer: Any) -> None:
     assert tokenizer.decode(ids, skip_special_tokens=True) == "На картинке 图为"
 
 
+def test_truncation_set_by_someone_else_does_not_matter(tokenizer: Any) -> None:
+    texts = ["a longer text than that", "short"]
+    expected = encode_texts(tokenizer, texts, 100)
+    try:
+        tokenizer(texts, truncation=True, max_length=3, padding=True)
+        assert encode_texts(tokenizer, texts, 100) == expected
+    finally:
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    assert expected == [
+        [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        for text in texts
+    ]
+
+
 def test_too_little_room_is_a_mistake_of_the_caller(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="max_tokens is 1"):
         encode_texts(tokenizer, ["a"], 1)

@@ -23,8 +23,16 @@ def encode_texts(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], max
         raise ValueError(f"max_tokens is {max_tokens}; bos and eos alone take 2")
     if not texts:
         return []
-    bodies = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+    bodies = _token_ids(tokenizer, texts)
     return [[tokenizer.bos_token_id, *body[: max_tokens - 2], tokenizer.eos_token_id] for body in bodies]
+
+
+def _token_ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
+    """Without special tokens. Asked directly the tokenizer takes two thirds of the time that its wrapper does."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.truncation is not None or backend.padding is not None:
+        return tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return [encoding.ids for encoding in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
 def encode_prefix(tokenizer: "PreTrainedTokenizerBase", prefix: str) -> list[int]:
@@ -48,7 +56,7 @@ def encode_after_prefix(
         raise UserError(f"max_target_tokens is {max_tokens}; the prefix '{language.prefix}' alone takes {len(prefix)}")
     if not texts:
         return [], len(prefix)
-    bodies = tokenizer([continuation(language, text) for text in texts], add_special_tokens=False)["input_ids"]
+    bodies = _token_ids(tokenizer, [continuation(language, text) for text in texts])
     return [[*prefix, *body[:room], tokenizer.eos_token_id] for body in bodies], len(prefix)
 
 
