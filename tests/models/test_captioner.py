@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForImageTextToText, Gemma2ForCausalLM, Gemma3ForCausalLM
 
+from babelcap.errors import UserError
 from babelcap.models import Captioner, CaptionerConfig
 from babelcap.models.attention import attend
 
@@ -67,6 +68,28 @@ def test_layers_with_cross_attention(
     assert [index for index, layer in enumerate(model.decoder.layers) if hasattr(layer, "encoder_attn")] == layers
     cached = model.generate(**inputs, num_beams=3, max_new_tokens=12)
     assert cached.tolist() == model.generate(**inputs, num_beams=3, max_new_tokens=12, use_cache=False).tolist()
+
+
+def test_image_tokens_in_the_configured_order(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]
+) -> None:
+    mean_first = make_captioner("bart")
+    config = mean_first.config
+    config.encoder_config.image_feature_source = ["temporal_avg_pool", "spatial_avg_pool"]
+    mean_last = Captioner(config).eval()
+    mean_last.load_state_dict(mean_first.state_dict())
+    first, last = (model.encode_images(inputs["pixel_values"]) for model in (mean_first, mean_last))
+    assert torch.equal(first, last.roll(1, dims=1))
+    assert first.shape == (2, 1 + 4 * 4, 32)
+
+
+def test_too_many_positions(captioner: Captioner, inputs: dict[str, Tensor]) -> None:
+    with pytest.raises(
+        UserError, match="17 image tokens and 50 prompt tokens are more than the encoder's 64 positions"
+    ):
+        captioner.encoder(torch.ones(1, 50, dtype=torch.long), pixel_values=inputs["pixel_values"][:1])
+    with pytest.raises(UserError, match="images of 32x480 px give more than the 50 positions"):
+        captioner.encode_images(torch.zeros(1, 3, 32, 480))
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])

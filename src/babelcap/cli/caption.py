@@ -13,6 +13,7 @@ LANGUAGE = typer.Option(..., "--language", "-l", help="Target languages, such as
 BEAMS = typer.Option(4, min=1, help="Beams of the search.")
 NEW_TOKENS = typer.Option(128, min=1, help="At most so many tokens a text.")
 BATCH_SIZE = typer.Option(16, min=1, help="Texts generated at once.")
+IMAGE_SIZE = typer.Option(None, min=32, help="Side of the square images in pixels; by default the model's own.")
 SHORTLIST = typer.Option(False, help="Use each language's shortlist of tokens, which is faster.")
 JSON = typer.Option(False, "--json", help="Print one JSON object a line.")
 
@@ -29,6 +30,7 @@ def caption(
     num_beams: int = BEAMS,
     max_new_tokens: int = NEW_TOKENS,
     batch_size: int = BATCH_SIZE,
+    image_size_px: int = IMAGE_SIZE,
     shortlist: bool = SHORTLIST,
     json_output: bool = JSON,
 ) -> None:
@@ -39,7 +41,7 @@ def caption(
     babelcap caption *.jpg --model models/0.4B --language es,fr,zh --json
     """
     _check_files(images)
-    pipeline, codes = _load(model), _codes(language)
+    pipeline, codes = _load(model, image_size_px), _codes(language)
     results = pipeline.caption(
         images,
         codes,
@@ -70,6 +72,7 @@ def translate(
     num_beams: int = BEAMS,
     max_new_tokens: int = NEW_TOKENS,
     batch_size: int = BATCH_SIZE,
+    image_size_px: int = IMAGE_SIZE,
     shortlist: bool = SHORTLIST,
     json_output: bool = JSON,
 ) -> None:
@@ -79,7 +82,7 @@ def translate(
     babelcap translate bat.jpg --text "A bat on the grass." --model models/0.4B --language de
     """
     _check_files(images or [])
-    pipeline, codes = _load(model), _codes(language)
+    pipeline, codes = _load(model, image_size_px), _codes(language)
     results = pipeline.translate(
         list(images) if images else None,
         text,
@@ -98,13 +101,13 @@ def translate(
     _print_rows(rows, "translation", json_output)
 
 
-def _load(model: str | None) -> "CaptionPipeline":
+def _load(model: str | None, image_size_px: int | None) -> "CaptionPipeline":
     from babelcap.errors import UserError
     from babelcap.models import load
 
     if not model:
         raise UserError("no model given; name its folder or hub id with --model, or in BABELCAP_MODEL")
-    return load(model)
+    return load(model, image_size_px=image_size_px)
 
 
 def _codes(language: str) -> list[str]:

@@ -113,7 +113,13 @@ class FlorenceEncoder(PreTrainedModel):
 
     def encode_images(self, pixel_values: Tensor) -> Tensor:
         """[batch, 3, height, width] -> the projected image tokens [batch, tokens, hidden_size]."""
-        return self.projector(self.vision_tower(pixel_values).last_hidden_state)
+        features = self.vision_tower(pixel_values).last_hidden_state
+        if max(features.shape[-2:]) > self.config.vision_config.max_position_embeddings:
+            raise UserError(
+                f"images of {pixel_values.shape[-2]}x{pixel_values.shape[-1]} px give more than the "
+                f"{self.config.vision_config.max_position_embeddings} positions a side that this model knows"
+            )
+        return self.projector(features)
 
     def forward(
         self,

@@ -140,14 +140,23 @@ class CaptionPipeline:
 
 
 def load(
-    path_or_id: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype | str | None = None
+    path_or_id: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+    image_size_px: int | None = None,
 ) -> CaptionPipeline:
-    """A captioner and its processor, from a folder or the hub, ready to caption and to translate."""
+    """A captioner and its processor, from a folder or the hub, ready to caption and to translate.
+
+    Images are resized to the processor's own size, unless another is given: the published models take 768 px as well.
+    """
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = load_model(path_or_id, dtype=dtype)
     if dtype is None and place.type == "cpu" and model.dtype == torch.float16:
         model = model.float()  # few of a processor's operations know half precision
-    return CaptionPipeline(model.to(place), load_processor(path_or_id))
+    processor = load_processor(path_or_id)
+    processor.image_size_px = image_size_px or processor.image_size_px
+    return CaptionPipeline(model.to(place), processor)
 
 
 def _style(name: str) -> Style:

@@ -100,7 +100,8 @@ def convert_config(values: dict[str, Any], weight_names: Iterable[str] = ()) -> 
 
 
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-BART_FIELDS = (
+# Sizes must be there; what follows them has a default, which transformers leaves out of the files it writes.
+BART_SIZES = (
     "max_position_embeddings",
     "d_model",
     "encoder_ffn_dim",
@@ -109,6 +110,8 @@ BART_FIELDS = (
     "decoder_ffn_dim",
     "decoder_layers",
     "decoder_attention_heads",
+)
+BART_OTHERS = (
     "dropout",
     "attention_dropout",
     "activation_dropout",
@@ -118,7 +121,7 @@ BART_FIELDS = (
     "decoder_layerdrop",
     "scale_embedding",
 )
-VISION_FIELDS = (
+VISION_SIZES = (
     "depths",
     "patch_size",
     "patch_stride",
@@ -127,10 +130,10 @@ VISION_FIELDS = (
     "num_heads",
     "num_groups",
     "window_size",
-    "drop_path_rate",
     "projection_dim",
 )
-GEMMA_FIELDS = (
+VISION_OTHERS = ("drop_path_rate",)
+GEMMA_SIZES = (
     "vocab_size",
     "hidden_size",
     "intermediate_size",
@@ -138,6 +141,9 @@ GEMMA_FIELDS = (
     "num_attention_heads",
     "num_key_value_heads",
     "head_dim",
+    "encoder_hidden_size",
+)
+GEMMA_OTHERS = (
     "hidden_activation",
     "max_position_embeddings",
     "initializer_range",
@@ -149,8 +155,12 @@ GEMMA_FIELDS = (
     "sliding_window",
     "final_logit_softcapping",
     "attn_logit_softcapping",
-    "encoder_hidden_size",
 )
+ENCODER_IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+
+def _pick(values: dict[str, Any], needed: Iterable[str], others: Iterable[str]) -> dict[str, Any]:
+    return {name: values[name] for name in needed} | {name: values[name] for name in others if name in values}
 
 
 def _encoder_values(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, Any]:
@@ -160,10 +170,10 @@ def _encoder_values(text: dict[str, Any], vision: dict[str, Any]) -> dict[str, A
             f"vision_config: positions of type {positions['type']} and {temporal['type']}; "
             "only learned_abs_2d and COSINE are known"
         )
-    encoder_ids = {name: text[f"encoder_{name}"] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    bart = {name: text[name] for name in BART_FIELDS} | encoder_ids | {"vocab_size": text["encoder_vocab_size"]}
+    encoder_ids = {name: text.get(f"encoder_{name}", default) for name, default in ENCODER_IDS.items()}
+    bart = _pick(text, BART_SIZES, BART_OTHERS) | encoder_ids | {"vocab_size": text["encoder_vocab_size"]}
     return {
-        "vision_config": {name: vision[name] for name in VISION_FIELDS}
+        "vision_config": _pick(vision, VISION_SIZES, VISION_OTHERS)
         | {
             "embed_dim": vision["dim_embed"],
             "max_position_embeddings": positions["max_pos_embeddings"],
@@ -178,16 +188,12 @@ def _decoder_values(text: dict[str, Any], weight_names: Iterable[str]) -> dict[s
     special_ids = {name: text[name] for name in SPECIAL_IDS}
     gemma = text.get("gemma_config")
     if gemma is None:
-        return {
-            "kind": "bart",
-            "vocab_size": text["vocab_size"],
-            **{name: text[name] for name in BART_FIELDS},
-        } | special_ids
+        return {"kind": "bart", "vocab_size": text["vocab_size"], **_pick(text, BART_SIZES, BART_OTHERS)} | special_ids
     layers = sorted(int(match[1]) for match in map(CROSS_ATTENTION_KEY.fullmatch, weight_names) if match)
     return {
         "kind": "gemma2",
-        **{name: gemma[name] for name in GEMMA_FIELDS},
+        **_pick(gemma, GEMMA_SIZES, GEMMA_OTHERS),
         **special_ids,
-        "cross_attention_every": gemma["encoder_attn_every_x_layers"],
+        "cross_attention_every": gemma.get("encoder_attn_every_x_layers", 1),
         "cross_attention_layers": layers or None,
     }
