@@ -17,6 +17,7 @@ from babelcap.records import Annotation
 NUM_COLUMNS = 2
 CARD_WIDTH, IMAGE_SIZE, PADDING, GAP, MARGIN = 900, 260, 22, 20, 44
 TEXT_SIZE, LABEL_SIZE, LINE_HEIGHT, MAX_LINES, MAX_TEXTS = 17, 14, 24, 3, 14
+CLOSING_MARKS = "，。！？；：、）》」』”’"
 PAPER, CARD_COLOUR, INK, SOFT, LINE = "#f6f5f2", "#ffffff", "#1d2126", "#6b7280", "#e4e2dc"
 COLOURS = {Task.CAPTION: "#0f766e", Task.TRANSLATION: "#4f46e5"}
 UNSEEN = "#b45309"
@@ -93,11 +94,13 @@ def _blocks(card: Card, coverage: Coverage, fonts: Fonts) -> list[Block]:
         first.setdefault((annotation.pair, annotation.style, annotation.origin), annotation)
     width = CARD_WIDTH - IMAGE_SIZE - 3 * PADDING
     blocks = []
+    last_source = None
     for annotation in list(first.values())[:MAX_TEXTS]:
         lines = []
-        if annotation.task is Task.TRANSLATION and annotation.source:
+        if annotation.source and annotation.source != last_source:  # said once where languages share it
             lines += [Line(text, fonts, SOFT) for text in wrap(annotation.source, fonts, width, MAX_LINES)]
         lines += [Line(text, fonts, INK) for text in wrap(annotation.target, fonts, width, MAX_LINES)]
+        last_source = annotation.source
         seen = coverage.is_seen(annotation.pair)
         notes = [annotation.style.replace("_", " ")] if annotation.style else []
         notes += [annotation.origin] if annotation.origin else []
@@ -162,7 +165,9 @@ def _pieces(text: str) -> list[str]:
     """What stays on one line: a word with its space, or one wide character."""
     pieces, word = [], ""
     for character in text:
-        if _is_wide(character):
+        if character in CLOSING_MARKS and pieces and not word:
+            pieces[-1] += character  # never at the start of a line
+        elif _is_wide(character):
             pieces += [word, character] if word else [character]
             word = ""
         else:
