@@ -8,7 +8,7 @@ from transformers import BartConfig, Florence2VisionConfig, Gemma2Config, Gemma3
 from babelcap.errors import UserError
 from babelcap.models.configuration import CaptionerConfig
 from babelcap.models.loading import build_captioner_config
-from babelcap.models.published import BART_FIELDS, convert_config
+from babelcap.models.published import convert_config
 from babelcap.models.sizes import SIZES, Size, get_size
 from babelcap.models.sources import Checkpoint
 
@@ -17,6 +17,13 @@ GEMMA_KINDS: dict[str, tuple[str, type[PreTrainedConfig]]] = {
     "gemma2": ("gemma2", Gemma2Config),
     "gemma3_text": ("gemma3", Gemma3TextConfig),
 }
+# BART's settings that a captioner's encoder and decoder take over; the rest concerns BART's own head and vocabulary.
+BART_FIELDS = (
+    "max_position_embeddings", "d_model", "scale_embedding", "init_std", "activation_function",
+    "encoder_ffn_dim", "encoder_layers", "encoder_attention_heads", "encoder_layerdrop",
+    "decoder_ffn_dim", "decoder_layers", "decoder_attention_heads", "decoder_layerdrop",
+    "dropout", "attention_dropout", "activation_dropout",
+)  # fmt: skip
 ROWS_MULTIPLE = 64  # vocabularies of `auto` sizes are padded to it
 
 
