@@ -35,7 +35,7 @@ def resource(default: Any, **kwargs: Any) -> Any:
 
 
 def load_config(model: type[Model], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Model:
-    values = _read(Path(path)) if path is not None else {}
+    values = read_values(Path(path)) if path is not None else {}
     for override in overrides:
         _apply(model, values, override)
     where = str(path) if path is not None else "configuration"
@@ -83,7 +83,8 @@ def _affects_result(extra: Any) -> bool:
     return not (isinstance(extra, dict) and extra.get("affects_result") is False)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_values(path: Path) -> dict[str, Any]:
+    """A file's settings as they stand in it, unchecked."""
     if path.suffix == ".json":
         values = read_json(path)
         if not isinstance(values, dict):

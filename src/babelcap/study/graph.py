@@ -107,5 +107,6 @@ def ahead(steps: Iterable[Step], seconds: Mapping[str, float]) -> dict[str, floa
     longest = {step.hash: seconds[step.hash] for step in steps}
     for step in reversed(steps):  # inputs come before, so users were seen already
         for needed in step.inputs.values():
-            longest[needed.hash] = max(longest[needed.hash], seconds[needed.hash] + longest[step.hash])
+            own = seconds[needed.hash]
+            longest[needed.hash] = max(longest.get(needed.hash, own), own + longest[step.hash])
     return longest

@@ -72,7 +72,7 @@ class Worker:
     def stop(self) -> None:
         """Asks it to leave; a training saves first. With its connection closed it will not wait for another job."""
         self.connection.close()
-        if self.process.is_alive():
+        if self.job is not None and self.process.is_alive():
             self.process.terminate()
 
     def end(self, seconds: float) -> None:

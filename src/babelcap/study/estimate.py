@@ -1,0 +1,106 @@
+"""How long steps take: by the rates of the steps that this study has run already, else by defaults for one core.
+
+timing.json    steps: name, kind, size, units, seconds    sessions: when, how long, with how many workers
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from babelcap.storage import read_json, write_json
+from babelcap.study.graph import Step, ahead
+
+TIMING = "timing.json"
+# Units a second on one core, and seconds that every step of the kind takes: images, samples, captions.
+DEFAULTS: Mapping[str, tuple[float, float]] = {
+    "world": (250.0, 4.0),
+    "base": (400.0, 5.0),
+    "prepare": (1.0, 1.0),
+    "train": (350.0, 3.0),
+    "finetune": (350.0, 3.0),
+    "loss": (700.0, 1.0),
+    "captions": (250.0, 1.0),
+}
+# Of single sizes: the last letter says how large.
+FACTORS = {"s": 1.6, "m": 1.0, "l": 0.5}
+WORKER_START_SECONDS = 6.0
+
+
+class Estimate(NamedTuple):
+    seconds: float
+    measured: bool  # by this study's own steps, not by the defaults
+
+
+def estimate_steps(steps: Iterable[Step], timing: Mapping[str, Any]) -> dict[str, Estimate]:
+    """Hash -> seconds of one core."""
+    rates = measured_rates(timing)
+    return {step.hash: _estimate(step, rates) for step in steps}
+
+
+def _estimate(step: Step, rates: Mapping[tuple[str, str], float]) -> Estimate:
+    rate = rates.get((step.kind, step.size))
+    if rate is not None:
+        return Estimate(step.units / rate, True)
+    default, fixed = DEFAULTS[step.kind]
+    return Estimate(fixed + step.units / (default * FACTORS.get(step.size.rpartition("-")[2], 1.0)), False)
+
+
+def measured_rates(timing: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """(kind, size) -> units a second."""
+    units: dict[tuple[str, str], float] = defaultdict(float)
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    for entry in timing.get("steps", []):
+        units[entry["kind"], entry["size"]] += entry["units"]
+        seconds[entry["kind"], entry["size"]] += entry["seconds"]
+    return {key: number / seconds[key] for key, number in units.items() if number > 0 and seconds[key] > 0}
+
+
+def wall_seconds(steps: list[Step], estimates: Mapping[str, Estimate], num_workers: int) -> float:
+    """When the last of these steps ends, if the longest chains start first. Steps that are not listed are done."""
+    seconds = {step.hash: estimates[step.hash].seconds for step in steps}
+    if not steps:
+        return 0.0
+    priority = _ahead_of(steps, seconds)
+    waiting = {step.hash: {need.hash for need in step.inputs.values()} & set(seconds) for step in steps}
+    by_hash = {step.hash: step for step in steps}
+    running: list[tuple[float, str]] = []
+    now = WORKER_START_SECONDS
+    while waiting or running:
+        ready = sorted((name for name, needs in waiting.items() if not needs), key=lambda name: -priority[name])
+        for name in ready[: num_workers - len(running)]:
+            heapq.heappush(running, (now + seconds[name], by_hash[name].hash))
+            del waiting[name]
+        now, ended = heapq.heappop(running)
+        for needs in waiting.values():
+            needs.discard(ended)
+    return now
+
+
+def _ahead_of(steps: list[Step], seconds: Mapping[str, float]) -> dict[str, float]:
+    """`ahead`, where the inputs that are done take no time."""
+    done = {need.hash: 0.0 for step in steps for need in step.inputs.values() if need.hash not in seconds}
+    return ahead(steps, {**done, **seconds})
+
+
+def read_timing(study: Path) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(study / TIMING) if (study / TIMING).is_file() else {}
+    return found
+
+
+def write_timing(study: Path, finished: Iterable[Mapping[str, Any]], session: Mapping[str, Any] | None) -> None:
+    """The steps of the plan that are done; a session is added to those before it."""
+    fields = ("name", "kind", "size", "units", "seconds")
+    steps = [{name: entry[name] for name in fields} for entry in finished]
+    totals: dict[str, float] = defaultdict(float)
+    for step in steps:
+        totals[step["kind"]] += step["seconds"]
+    sessions = read_timing(study).get("sessions", []) + ([dict(session)] if session else [])
+    values = {
+        "steps": sorted(steps, key=lambda step: str(step["name"])),
+        "core_seconds": {kind: round(number, 1) for kind, number in totals.items()},
+        "wall_seconds": round(sum(entry["seconds"] for entry in sessions), 1),
+        "sessions": sessions,
+    }
+    write_json(study / TIMING, values)

@@ -1,0 +1,56 @@
+"""The end of a study: records from what the steps left, laws from the records, the gallery, and the report."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from babelcap.config import content_hash
+from babelcap.errors import UserError
+from babelcap.records import read_run_records
+from babelcap.storage import read_json, write_json
+from babelcap.study.config import StudyConfig, StudyLaws
+from babelcap.study.gallery import GALLERY, write_gallery
+from babelcap.study.grid import Plan
+from babelcap.study.laws import fit_laws
+from babelcap.study.records import RUNS, write_records
+
+LAWS = "laws.json"
+FINISHED = "finished.json"
+REPORT = Path("report") / "index.html"
+
+
+def finish_study(plan: Plan, study: Path) -> Path:
+    """Does nothing where nothing has changed since it was done. Returns the path of the report."""
+    marker, report = study / FINISHED, study / REPORT
+    what = _digest([step.hash for step in plan.steps], plan.config)
+    if marker.is_file() and report.is_file() and read_json(marker).get("hash") == what:
+        return report
+    write_records(plan, study)
+    write_gallery(plan, study)
+    write_laws(study, plan.config.laws)
+    build_page(study)
+    write_json(marker, {"hash": what, "report": str(REPORT)})
+    return report
+
+
+def write_laws(study: Path, settings: StudyLaws) -> list[dict[str, Any]]:
+    entries = fit_laws(read_run_records(study / RUNS), settings)
+    write_json(study / LAWS, entries)
+    return entries
+
+
+def build_page(study: Path) -> Path:
+    """The report, from runs.jsonl, gallery.json, laws.json and timing.json of the study's folder."""
+    if not (study / RUNS).is_file():
+        raise UserError(f"{study} has no {RUNS}; run the study first (babelcap study run)")
+    if not (study / GALLERY).is_file():
+        write_json(study / GALLERY, {"pictures": []})
+    from babelcap.report import build_report
+
+    build_report(study)
+    return study / REPORT
+
+
+def _digest(hashes: list[str], config: StudyConfig) -> str:
+    settings = [config.name, content_hash(config.laws), content_hash(config.report)]
+    return hashlib.sha256("\n".join([*hashes, *settings]).encode()).hexdigest()[:16]

@@ -1,0 +1,102 @@
+"""Pictures of the eval split with captions in all languages, right and wrong ones: gallery.json.
+
+The pictures are spread evenly over the order of how well the shown run captions them in unseen languages, so that the
+choice flatters nobody and is the same every time.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from babelcap.coverage import Pair, Task
+from babelcap.data.index import CorpusIndex
+from babelcap.storage import write_json
+from babelcap.study.grid import FINETUNED, Plan, PlannedRun
+from babelcap.study.steps import CAPTIONS
+
+GALLERY = "gallery.json"
+SPLIT, SHOWN = "eval", ("plain", "prefix")
+
+
+def shown_runs(plan: Plan) -> list[PlannedRun]:
+    """The main run of most samples of the largest model, with its fine-tuned one and its controls; one seed."""
+    settings = plan.config.report
+    main = [run for run in plan.runs if run.kind == "main" and run.captions is not None]
+    if settings.gallery_size is not None:
+        main = [run for run in main if run.size == settings.gallery_size]
+    if not main:
+        return []
+    sizes = list(dict.fromkeys(size for block in plan.config.grid for size in block.sizes))
+    best = max(main, key=lambda run: (sizes.index(run.size), run.leg, -run.seed, run.base == "balanced"))
+    beside = [
+        run
+        for run in plan.runs
+        if run.kind != "main"
+        and run.captions is not None
+        and (run.size, run.base, run.seed) == (best.size, best.base, best.seed)
+    ]
+    order = {FINETUNED: 0, "no-translation": 1, "unfit-translation": 2}
+    return [best, *sorted(beside, key=lambda run: (order[run.kind], run.name))]
+
+
+def make_gallery(plan: Plan, study: Path) -> dict[str, Any]:
+    runs = shown_runs(plan)
+    if not runs or not plan.config.report.num_pictures:
+        return {"pictures": []}
+    captions = {run.name: _read_captions(run, study) for run in runs}
+    keys = _choose(captions[runs[0].name], plan)
+    index = CorpusIndex.open(study / plan.world.folder)
+    numbers = {index.key(number): number for number in range(index.num_images)}
+    return {"pictures": [_picture(key, numbers[key], index, captions) for key in keys]}
+
+
+def _read_captions(run: PlannedRun, study: Path) -> list[dict[str, Any]]:
+    assert run.captions is not None
+    path = study / run.captions.folder / CAPTIONS
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line["split"] == SPLIT and line["variant"] in SHOWN]
+
+
+def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
+    """Keys spread over the order of objects named with their colour, with prefix, in the languages of the hole."""
+    coverage = plan.config.world.coverage
+    unseen = {pair.language for pair in coverage.hole if pair.task is Task.CAPTION}
+    points: dict[str, float] = {}
+    for line in captions:
+        if line["variant"] == "prefix" and line["language"] in unseen:
+            share = line["score"]["num_colours_right"] / max(1, line["score"]["num_objects"])
+            points[line["key"]] = points.get(line["key"], 0.0) + share
+    ranked = sorted(points, key=lambda key: (-points[key], key))
+    num = min(plan.config.report.num_pictures, len(ranked))
+    places = [round(place * (len(ranked) - 1) / max(1, num - 1)) for place in range(num)]
+    return [ranked[place] for place in dict.fromkeys(places)]
+
+
+def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    english = Pair(Task.CAPTION, index.corpus.coverage.source_language)
+    truth = next(index.annotation(row).target for row in index.image_rows(number) if index.pair(row) == english)
+    return {
+        "key": key,
+        "png_base64": base64.b64encode(index.read_image(number)).decode("ascii"),
+        "truth": truth,
+        "captions": [_caption(run, line) for run, lines in captions.items() for line in lines if line["key"] == key],
+    }
+
+
+def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
+    score = line["score"]
+    return {
+        "run": run,
+        "language": line["language"],
+        "variant": line["variant"],
+        "text": line["text"],
+        "language_right": score["right_language"],
+        "objects_right": score["num_objects_right"] / max(1, score["num_objects"]),
+        "colours_right": score["num_colours_right"] / max(1, score["num_colours_stated"]),
+    }
+
+
+def write_gallery(plan: Plan, study: Path) -> None:
+    write_json(study / GALLERY, make_gallery(plan, study))

@@ -1,0 +1,59 @@
+"""RunRecords of a study, put together from what its steps left: the training's numbers, losses and captions.
+
+`runs.jsonl` is rebuilt from these whenever a study is run; nothing is added to it by hand or in passing.
+"""
+
+from pathlib import Path
+
+from babelcap.records import EvalResult, RunRecord, write_run_records
+from babelcap.storage import read_json
+from babelcap.study.grid import Plan, PlannedRun
+from babelcap.study.steps import read_results
+
+RUNS = "runs.jsonl"
+T_MEASURE = "cross_entropy/sample_mean/raw"
+CHANCE = "/chance"
+
+
+def collect_records(plan: Plan, study: Path) -> list[RunRecord]:
+    """One record a run, in the order of their names."""
+    return [collect_record(run, plan.config.name, study) for run in plan.runs]
+
+
+def collect_record(run: PlannedRun, study_name: str, study: Path) -> RunRecord:
+    trained = RunRecord.model_validate(read_json(study / run.train.folder / run.leg / "record.json"))
+    initial = read_results(study / run.initial.folder)
+    results = read_results(study / run.loss.folder)
+    if run.captions is not None:
+        results += read_results(study / run.captions.folder)
+    extra = {name: trained.extra[name] for name in ("samples_by_pair", "bad_samples") if name in trained.extra}
+    return trained.model_copy(
+        update={
+            "run": run.name,
+            "study": study_name,
+            "family": run.family,
+            "size": run.size,
+            "base": run.base,
+            "seed": run.seed,
+            "T": next((result.per_split for result in initial if result.measure == T_MEASURE), {}),
+            "initial": initial,
+            "results": results,
+            "config_hash": run.train.hash,
+            "extra": extra | {"kind": run.kind, "chance": chance_of(results)},
+        }
+    )
+
+
+def chance_of(results: list[EvalResult]) -> dict[str, float]:
+    """What blind captions reach, by measure: language, objects, ..."""
+    return {
+        result.measure.removesuffix(CHANCE).rpartition("/")[2]: result.per_split["unseen"]
+        for result in results
+        if result.measure.endswith(CHANCE) and "unseen" in result.per_split and result.split == "eval"
+    }
+
+
+def write_records(plan: Plan, study: Path) -> list[RunRecord]:
+    records = collect_records(plan, study)
+    write_run_records(study / RUNS, records)
+    return records
