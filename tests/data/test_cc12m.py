@@ -216,6 +216,27 @@ def test_an_import_goes_on_where_it_stopped(published: Path, monkeypatch: pytest
         run_import(published, seed=5)
 
 
+def test_a_renewal_that_fails_does_not_leave_the_old_manifest(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = run_import(published)
+    path = corpus.folder / "annotations" / "cc12m-train-0001.parquet"
+    sound = path.read_bytes()
+    damaged = bytearray(sound)
+    damaged[100] ^= 1  # in the texts, so that the metadata still says it is done
+    path.write_bytes(damaged)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assemble, "write_shard", fail)
+        with pytest.raises(OSError, match="No space left"):
+            run_import(published)
+    with pytest.raises(UserError, match="unfinished corpus"):
+        Corpus.open(corpus.folder)
+    assert run_import(published).content_hash == corpus.content_hash
+    assert path.read_bytes() == sound
+
+
 def test_a_key_of_the_eval_file_never_trains(published: Path) -> None:
     path = published / "texts" / "cc12m-train-0000.parquet"
     pq.write_table(training_table(["000000000", "000000001"]), path)

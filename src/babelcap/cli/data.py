@@ -47,7 +47,8 @@ def index(
     maker = WebdatasetMaker(
         coverage=coverage, split=split, annotations=annotations, captions=captions, language=language
     )
-    parameters = {"annotations": str(annotations), "captions": captions, "language": language, "split": split}
+    texts = str(annotations) if annotations else None
+    parameters = {"annotations": texts, "captions": captions, "language": language, "split": split}
     corpus = assemble_corpus(
         output,
         find_files(tars, ".tar"),

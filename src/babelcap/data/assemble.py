@@ -30,6 +30,7 @@ from babelcap.data.format import (
     Shard,
     file_sha256,
     make_manifest,
+    parquet_name,
     read_manifest,
 )
 from babelcap.data.parallel import map_shards
@@ -59,6 +60,7 @@ class _Job(NamedTuple):
     tar: Path
     folder: Path
     with_checksum: bool
+    known_sha256: str | None  # of the Parquet, where the corpus was finished before
 
 
 def assemble_corpus(
@@ -75,10 +77,15 @@ def assemble_corpus(
     """Makes or finishes the corpus in `folder` and opens it. `with_checksum` reads every byte of the tars."""
     folder = Path(folder)
     _check_tars(tars)
-    _check_output(folder, provenance)
+    known = _check_output(folder, provenance)
     (folder / ANNOTATIONS).mkdir(parents=True, exist_ok=True)
     (folder / IMAGES).mkdir(exist_ok=True)
-    jobs = [_Job(maker, tar, folder, with_checksum) for tar in tars]
+    jobs = [_Job(maker, tar, folder, with_checksum, known.get(parquet_name(tar))) for tar in tars]
+    stale = [job for job in jobs if known and _finished_shard(job) is None]
+    if stale:
+        (folder / MANIFEST).unlink()  # from here on it is unfinished, until all shards are renewed
+    for job in stale:
+        (folder / ANNOTATIONS / parquet_name(job.tar)).unlink(missing_ok=True)
     shards = map_shards(_make_shard, jobs, num_workers, "Indexing tars")
     reject_duplicate_keys(folder, shards)
     for tar in tars:
@@ -166,8 +173,8 @@ def _read_keys(folder: Path, shard: Shard) -> list[str]:
 
 
 def _make_shard(job: _Job) -> Shard:
-    made_from = {"tar": file_state(job.tar), **job.maker.made_from(job.tar)}
-    done = _finished_shard(job, made_from)
+    made_from = _made_from(job)
+    done = _finished_shard(job)
     if done is None:
         scan = scan_tar(job.tar)
         skipped: Counter[str] = Counter()
@@ -178,15 +185,20 @@ def _make_shard(job: _Job) -> Shard:
     return done
 
 
-def _finished_shard(job: _Job, made_from: dict[str, Any]) -> Shard | None:
-    path = job.folder / ANNOTATIONS / f"{job.tar.name.removesuffix('.tar')}.parquet"
+def _made_from(job: _Job) -> dict[str, Any]:
+    made_from = {"tar": file_state(job.tar), **job.maker.made_from(job.tar)}
+    return json.loads(json.dumps(made_from))  # as it comes back from the Parquet's metadata
+
+
+def _finished_shard(job: _Job) -> Shard | None:
+    path = job.folder / ANNOTATIONS / parquet_name(job.tar)
     if not path.is_file():
         return None
     with suppress(Exception):  # whatever is wrong with it, it is made again
         metadata = json.loads(pq.read_schema(path).metadata[SHARD_METADATA])
-        if metadata["made_from"] == json.loads(json.dumps(made_from)):
-            shard = Shard.model_validate(metadata["shard"])
-            return shard.model_copy(update={"annotations_sha256": file_sha256(path)})
+        digest = file_sha256(path)
+        if metadata["made_from"] == _made_from(job) and job.known_sha256 in (None, digest):
+            return Shard.model_validate(metadata["shard"]).model_copy(update={"annotations_sha256": digest})
     return None
 
 
@@ -201,20 +213,24 @@ def _check_tars(tars: Sequence[Path]) -> None:
             raise UserError(f"{name}: the name of a tar ends in .tar; unpack compressed tars first")
 
 
-def _check_output(folder: Path, provenance: dict[str, Any]) -> None:
-    """An unfinished corpus is gone on with and a finished one made the same way is renewed; anything else is kept."""
+def _check_output(folder: Path, provenance: dict[str, Any]) -> dict[str, str]:
+    """An unfinished corpus is gone on with and a finished one made the same way is renewed; anything else is kept.
+
+    Returns the checksums of the Parquet files of a finished one.
+    """
     if not folder.exists():
-        return
+        return {}
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; the output of a corpus is a folder")
     if (folder / MANIFEST).exists():
         before: Manifest = read_manifest(folder)
         if {**before.provenance, "versions": None} != {**json.loads(json.dumps(provenance)), "versions": None}:
             raise UserError(f"{folder} holds a corpus made with other settings; choose another output or remove it")
-        return
+        return {shard.annotations: shard.annotations_sha256 for shard in before.shards}
     strange = {path.name for path in folder.iterdir()} - {IMAGES, ANNOTATIONS, "index"}
     if strange:
         raise UserError(f"{folder} holds other files ({sorted(strange)[0]}); choose an empty or new folder")
+    return {}
 
 
 def _place_tar(tar: Path, place: Path, copy: bool) -> None:

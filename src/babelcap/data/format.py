@@ -189,9 +189,8 @@ def write_annotations(path: Path, rows: Sequence[ImageRow] | BareImages, shard: 
     schema = SCHEMA.with_metadata({SHARD_METADATA: json.dumps(shard, sort_keys=True, ensure_ascii=False).encode()})
     table = pa.table(_columns(rows), schema=schema)
     with atomic_file(path) as partial:
-        pq.write_table(
-            table, partial, compression="zstd", row_group_size=ROWS_PER_GROUP, use_dictionary=REPEATED_COLUMNS
-        )
+        options = {"compression": "zstd", "use_dictionary": REPEATED_COLUMNS, "write_statistics": False}
+        pq.write_table(table, partial, row_group_size=ROWS_PER_GROUP, **options)
         return file_sha256(partial)
 
 
@@ -236,6 +235,10 @@ def read_annotations(path: Path) -> Iterator[ImageRow]:
             except ValueError as error:
                 reason = " ".join(str(error).split())[:200]
                 raise UserError(f"{path} holds a bad annotation ({reason}); `babelcap data check` says where") from None
+
+
+def parquet_name(tar: Path) -> str:
+    return f"{tar.name.removesuffix('.tar')}.parquet"
 
 
 def file_sha256(path: Path) -> str:

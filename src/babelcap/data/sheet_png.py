@@ -163,7 +163,8 @@ def wrap(text: str, fonts: Fonts, width: int, max_lines: int) -> list[str]:
 
 def _pieces(text: str) -> list[str]:
     """What stays on one line: a word with its space, or one wide character."""
-    pieces, word = [], ""
+    pieces: list[str] = []
+    word = ""
     for character in text:
         if character in CLOSING_MARKS and pieces and not word:
             pieces[-1] += character  # never at the start of a line

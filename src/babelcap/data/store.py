@@ -25,6 +25,7 @@ from babelcap.data.format import (
     SplitCounts,
     count_rows,
     make_manifest,
+    parquet_name,
     read_annotations,
     read_manifest,
     write_annotations,
@@ -196,7 +197,7 @@ def write_shard(
         tar_bytes=scan.num_bytes,
         tar_headers_sha256=scan.headers_sha256,
         tar_sha256=tar_sha256,
-        annotations=f"{scan.path.name.removesuffix('.tar')}.parquet",
+        annotations=parquet_name(scan.path),
         splits=count_rows(rows),
         skipped=skipped or {},
     )
