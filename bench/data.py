@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from babelcap.coverage import Coverage, Pair, Style, Task
@@ -168,6 +169,7 @@ def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, flo
         for name, consume in consumers.items():
             rates["bare"].append(bare_rate(images))
             rates[name].append(loader_rate(loader, num_steps, consume))
+    torch.set_num_threads(1)  # as in a worker process
     dataset, cpu_ratios = loader.dataset, []
     for number in range(2 * num_steps):  # one micro-batch each, in this process, in turns
         step, micro = divmod(config.batch_size + number * BATCH_SIZE, config.batch_size)
