@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoProcessor
+from transformers import AutoProcessor, AutoTokenizer
 from typer.testing import CliRunner
 
 import babelcap
 from babelcap.cli import app
+from babelcap.data.text import encode_after_prefix
 from babelcap.errors import UserError
+from babelcap.languages import LANGUAGES
 from babelcap.models import CaptionPipeline, CaptionProcessor, load_processor, write_shortlist
 
 FEW = {"num_beams": 2, "max_new_tokens": 6}
@@ -100,6 +102,17 @@ def test_prompts_are_padded_on_the_right(processor: CaptionProcessor) -> None:
     prompts = processor.encode_prompts(["What does the image", "Describe"])
     assert prompts["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]
     assert prompts["input_ids"][1, 3:].tolist() == [processor.encoder_tokenizer.pad_token_id] * 3
+
+
+def test_prefixes_with_the_real_tokenizers(shared: Path) -> None:
+    tokenizers = [AutoTokenizer.from_pretrained(shared / "data/tokenizers" / name) for name in ("florence2", "gemma2")]
+    processor = CaptionProcessor(*tokenizers)
+    texts = {"zh": "一只狗在草地上。", "ru": "пёс на траве."}
+    for language in LANGUAGES:
+        text = texts.get(language.code, "a dog, on the grass.")
+        targets, num_given = encode_after_prefix(processor.decoder_tokenizer, language, [text], 64)
+        assert targets[0][:num_given] == processor.encode_prefix(language.prefix, 1)[0].tolist()
+        assert processor.decode(torch.tensor([[1, *targets[0], 0]]), language.prefix) == [text]
 
 
 def bomb() -> bytes:

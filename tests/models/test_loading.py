@@ -60,6 +60,8 @@ def test_a_published_model_is_ready(published: Path) -> None:
     assert model.dtype == torch.float32  # as stored, whatever the configuration says
     assert model.generation_config.num_beams == 3
     assert load_model(published, dtype="bfloat16").dtype == torch.bfloat16
+    with pytest.raises(UserError, match="dtype 'int3' is unknown"):
+        load_model(published, dtype="int3")
 
 
 def test_import_writes_ours(published: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def import_checkpoint(
     """Reads a folder, a pickled file beside its config.json or a hub id, and writes a captioner in our format."""
     path = Path(source)
     weights_file = path if path.is_file() else None
-    folder = path.parent if weights_file else resolve_folder(source)
+    folder = path.parent if weights_file else resolve_folder(source, with_pickled=True)
     if not (folder / CONFIG_FILE).is_file():
         raise UserError(f"{folder / CONFIG_FILE}: no such file; a checkpoint needs its configuration beside it")
     model = build_model(folder, _read_any(folder, weights_file), dtype=dtype)

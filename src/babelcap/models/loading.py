@@ -40,7 +40,9 @@ def build_model(folder: Path, weights: dict[str, Tensor], *, dtype: torch.dtype 
     """A captioner of a folder's configuration and of weights under our names or the published ones."""
     config, weights = read_config(folder, weights)
     account_for(config, weights)
-    wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(wanted, torch.dtype) and wanted.is_floating_point):
+        raise UserError(f"dtype '{dtype}' is unknown; float32, bfloat16 and float16 are known")
     stored = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
     with _without_progress_bar():
         model: Captioner = Captioner.from_pretrained(None, config=config, state_dict=weights, dtype=wanted or stored)
@@ -61,8 +63,8 @@ def _without_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def resolve_folder(path_or_id: str | Path) -> Path:
-    """A folder as it is; anything else is a model's name on the hub."""
+def resolve_folder(path_or_id: str | Path, *, with_pickled: bool = False) -> Path:
+    """A folder as it is; anything else is a model's name on the hub, from where pickled weights come only if asked."""
     path = Path(path_or_id)
     if path.is_dir():
         return path
@@ -71,7 +73,7 @@ def resolve_folder(path_or_id: str | Path) -> Path:
     if path.is_absolute() or str(path_or_id).startswith(".") or str(path_or_id).count("/") != 1:
         raise UserError(f"{path}: no such folder (and not a name on the hub, which has the form owner/model)")
     try:
-        return Path(snapshot_download(str(path_or_id), ignore_patterns=list(PICKLED)))
+        return Path(snapshot_download(str(path_or_id), ignore_patterns=None if with_pickled else list(PICKLED)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path_or_id}: no such folder, and the hub did not give such a model ({reason})") from None
