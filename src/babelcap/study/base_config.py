@@ -25,7 +25,7 @@ class BaseConfig(ConfigModel):
     tower_steps: int = Field(1600, ge=1)
     tower_batch_size: int = Field(64, ge=1)
     tower_learning_rate: float = Field(2e-3, gt=0)
-    caption_steps: int = Field(800, ge=1)  # of the English captioner
+    caption_steps: int = Field(600, ge=1)  # of the English captioner
     caption_batch_size: int = Field(32, ge=1)
     caption_learning_rate: float = Field(2e-3, gt=0)
     language_steps: int = Field(800, ge=1)  # of each language model
