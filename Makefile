@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # One thread a process: the tests run in as many processes as there are cores.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help setup test test-slow test-cluster check format bench clean
+.PHONY: help setup study test test-slow test-cluster check format bench clean
 help:  ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -20,6 +20,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,eval,app,cluster,dev]"
 	touch $@
+
+study: $(READY)  ## run the whole method in small and end with the path of its report (minutes on two cores)
+	$(BIN)/babelcap study run configs/study/micro.toml
 
 test: $(READY)  ## run the default tests (minutes on two cores)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto

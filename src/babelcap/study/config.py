@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 from babelcap.config import ConfigModel, resource
 from babelcap.coverage import Style
 from babelcap.evaluation.captions import VARIANTS, Variant
-from babelcap.laws.forms import FORMS
 from babelcap.models.sizes import SIZES
 from babelcap.study.base_config import BaseConfig
 from babelcap.training.config import ScheduleConfig
@@ -88,24 +87,6 @@ class StudyEvaluation(ConfigModel):
     batch_size: int = resource(128, ge=1)
 
 
-class StudyLaws(ConfigModel):
-    forms: tuple[str, ...] = ("pst", "ps", "compute")
-    targets: tuple[str, ...] = ("UC", "ST", "SC")
-    measures: tuple[str, ...] = (
-        "cross_entropy/sample_mean/conditioned",
-        "cross_entropy/sample_mean/raw",
-    )
-    families: tuple[str, ...] = ("gemma", "florence", "all")  # points of one family, or of all together
-    num_bootstrap: int = Field(1000, ge=20)
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        for form in self.forms:
-            if form not in FORMS:
-                raise ValueError(f"unknown form '{form}'; known: {', '.join(FORMS)}")
-        return self
-
-
 class StudyReport(ConfigModel):
     num_pictures: int = Field(8, ge=0)  # of the gallery
     gallery_size: str | None = None  # whose captions the gallery shows; None: the largest run of the grid
@@ -120,7 +101,6 @@ class StudyConfig(ConfigModel):
     finetune: tuple[FinetuneBlock, ...] = ()
     training: StudyTraining = StudyTraining()
     evaluation: StudyEvaluation = StudyEvaluation()
-    laws: StudyLaws = StudyLaws()
     report: StudyReport = StudyReport()
     num_workers: int | None = resource(None, ge=1)  # processes of one thread each; None: one a core
 

@@ -2,19 +2,16 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from babelcap.config import content_hash
 from babelcap.errors import UserError
-from babelcap.records import read_run_records
 from babelcap.storage import read_json, write_json
-from babelcap.study.config import StudyConfig, StudyLaws
+from babelcap.study.config import StudyConfig
 from babelcap.study.gallery import GALLERY, write_gallery
 from babelcap.study.grid import Plan
-from babelcap.study.laws import fit_laws
+from babelcap.study.laws import write_laws
 from babelcap.study.records import RUNS, write_records
 
-LAWS = "laws.json"
 FINISHED = "finished.json"
 REPORT = Path("report") / "index.html"
 
@@ -27,20 +24,14 @@ def finish_study(plan: Plan, study: Path) -> Path:
         return report
     write_records(plan, study)
     write_gallery(plan, study)
-    write_laws(study, plan.config.laws)
+    write_laws(study)
     build_page(study)
     write_json(marker, {"hash": what, "report": str(REPORT)})
     return report
 
 
-def write_laws(study: Path, settings: StudyLaws) -> list[dict[str, Any]]:
-    entries = fit_laws(read_run_records(study / RUNS), settings)
-    write_json(study / LAWS, entries)
-    return entries
-
-
 def build_page(study: Path) -> Path:
-    """The report, from runs.jsonl, gallery.json, laws.json and timing.json of the study's folder."""
+    """The report, from runs.jsonl, gallery.json and timing.json of the study's folder."""
     if not (study / RUNS).is_file():
         raise UserError(f"{study} has no {RUNS}; run the study first (babelcap study run)")
     if not (study / GALLERY).is_file():
@@ -52,5 +43,5 @@ def build_page(study: Path) -> Path:
 
 
 def _digest(hashes: list[str], config: StudyConfig) -> str:
-    settings = [config.name, content_hash(config.laws), content_hash(config.report)]
+    settings = [config.name, content_hash(config.report)]
     return hashlib.sha256("\n".join([*hashes, *settings]).encode()).hexdigest()[:16]

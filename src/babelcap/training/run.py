@@ -42,6 +42,7 @@ from babelcap.training.signals import StopRequest, stop_requests
 
 RECORD = "record.json"
 T_MEASURE = "cross_entropy/sample_mean/raw"
+_COUNTED: dict[tuple[str, int], float] = {}
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
 
@@ -202,8 +203,16 @@ def _numbers(model: Captioner, config: TrainConfig) -> dict[str, Any]:
         "size": f"{total / 1e6:.1f}M" if total < 1e8 else f"{total / 1e9:.1f}B",
         "P": total,
         "Pt": trained,
-        "F": forward_macs(meta_captioner(model.config), config.data.image_size_px)["total"],
+        "F": _forward_macs(model, config.data.image_size_px),
     }
+
+
+def _forward_macs(model: Captioner, image_size_px: int) -> float:
+    """Counted once a process for each kind of model: a study trains hundreds of the same."""
+    key = (model.config.to_json_string(), image_size_px)
+    if key not in _COUNTED:
+        _COUNTED[key] = forward_macs(meta_captioner(model.config), image_size_px)["total"]
+    return _COUNTED[key]
 
 
 def _initial_results(run: Run, model: Captioner) -> list[EvalResult]:
