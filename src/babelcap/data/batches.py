@@ -4,7 +4,6 @@ labels             [bos, tokens..., eos]           -100 where padded, and on a p
 decoder_input_ids  [start, bos, tokens...]         the labels' tokens one place later, prefix and all
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -36,7 +35,7 @@ class BatchConfig(ConfigModel):
 
 @dataclass
 class Batch:
-    """Samples side by side. `pixels` are bytes [n, size, size, 3 or 4] until `model_inputs` normalises them."""
+    """Samples side by side. `pixels` are bytes [n, size, size, 3] until `model_inputs` normalises them."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -65,7 +64,7 @@ class Batch:
             inputs["image_features"] = self.image_features.to(device, non_blocking=True)
         elif self.pixels is not None:
             scale, shift = scale_and_shift(self.config.image_mean, self.config.image_std)
-            pixels = self.pixels.to(device, non_blocking=True)[..., :3].permute(0, 3, 1, 2).contiguous().float()
+            pixels = self.pixels.to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous().float()
             pixels *= torch.from_numpy(scale).to(device).view(1, 3, 1, 1)
             inputs["pixel_values"] = pixels.sub_(torch.from_numpy(shift).to(device).view(1, 3, 1, 1))
         return inputs
@@ -95,7 +94,7 @@ class Encoded:
     target: str
     language: str
     after_prefix: bool
-    image: Tensor  # pixels as bytes, or features
+    image: np.ndarray | Tensor  # pixels as bytes, or features
     prompt_ids: Sequence[int] = ()
     target_ids: Sequence[int] = ()
     num_given: int = 0  # tokens of the target that are not scored: none, or bos and the prefix
@@ -120,8 +119,8 @@ def collate(
         attention_mask=pad([[1] * len(sample.prompt_ids) for sample in samples], 0),
         decoder_input_ids=pad([[decoder_start, *sample.target_ids[:-1]] for sample in samples], decoder_pad),
         labels=pad([[*[IGNORED] * s.num_given, *s.target_ids[s.num_given :]] for s in samples], IGNORED),
-        pixels=None if has_features else stack_bytes([sample.image for sample in samples]),
-        image_features=torch.stack([sample.image for sample in samples]) if has_features else None,
+        pixels=None if has_features else stack_bytes([np.asarray(sample.image) for sample in samples]),
+        image_features=torch.stack([torch.as_tensor(sample.image) for sample in samples]) if has_features else None,
         num_target_tokens=torch.tensor([len(sample.target_ids) - sample.num_given for sample in samples]),
         pair_numbers=torch.tensor([sample.pair_number for sample in samples]),
         indices=torch.tensor([sample.index for sample in samples]),
@@ -132,15 +131,14 @@ def collate(
     )
 
 
-def stack_bytes(images: Sequence[Tensor]) -> Tensor:
-    """uint8 [n, size, size, 3 or 4]; in a worker process built in shared memory at once, which saves a copy."""
-    if len({image.shape for image in images}) > 1:
-        images = [image[..., :3] for image in images]  # one of them was too large for Pillow to keep in one piece
+def stack_bytes(images: Sequence[np.ndarray]) -> Tensor:
+    """uint8 [n, size, size, 3]; in a worker process built in shared memory at once, which saves a copy."""
     shape = (len(images), *images[0].shape)
-    if get_worker_info() is None:
-        return torch.stack(list(images))
-    storage = torch.UntypedStorage._new_shared(math.prod(shape))
-    return torch.stack(list(images), out=torch.empty(0, dtype=torch.uint8).set_(storage).view(shape))
+    stacked = torch.empty(shape, dtype=torch.uint8)
+    if get_worker_info() is not None:
+        stacked.share_memory_()
+    np.stack(images, out=stacked.numpy())
+    return stacked
 
 
 def pad(sequences: Sequence[Sequence[int]], value: int) -> Tensor:

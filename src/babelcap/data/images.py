@@ -1,4 +1,4 @@
-"""From encoded bytes to a model's pixels: the only place where images are decoded (by Pillow) and resized.
+"""From encoded bytes to a model's pixels: the only place where images are decoded and resized, by Pillow.
 
 A bad image raises BadSample with its reason. The pixel limit is checked from the header, before anything is decoded.
 As in the published pipeline, the first frame is converted to RGB: transparency is dropped and EXIF orientation ignored.
@@ -6,17 +6,12 @@ As in the published pipeline, the first frame is converted to RGB: transparency 
 
 import io
 import warnings
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from babelcap.errors import BadSample
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -64,40 +59,13 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
 
 
-def square_bytes(image: Image.Image, size_px: int) -> "Tensor":
-    """uint8 [size_px, size_px, 3 or 4]: resized bicubic, with antialiasing, to a square, whatever the aspect ratio was.
+def square_bytes(image: Image.Image, size_px: int) -> np.ndarray:
+    """uint8 [size_px, size_px, 3]: resized bicubic to a square, whatever the aspect ratio was.
 
-    Torch's kernel takes a third of Pillow's time where it is vectorised; they differ by a level of 255 in some pixels.
-    The fourth byte of a pixel, where there is one, is Pillow's padding: cutting it off here would cost another pass.
+    By Pillow and nothing else: a faster kernel differs by a level in some pixels, and a run must not depend on which
+    processor it was begun on.
     """
-    import torch
-
-    if not _torch_is_faster():
-        return torch.from_numpy(np.array(image.resize((size_px, size_px), Image.Resampling.BICUBIC)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the memory is Pillow's and must not be written to; nothing here does
-        # The first axis comes before the permutation: only so does torch see that channels come last in memory.
-        pixels = torch.from_numpy(_pixels(image)).unsqueeze(0).permute(0, 3, 1, 2)
-    resized = torch.nn.functional.interpolate(pixels, size=(size_px, size_px), mode="bicubic", antialias=True)
-    return resized[0].permute(1, 2, 0)
-
-
-def _pixels(image: Image.Image) -> np.ndarray:
-    """[height, width, 4], Pillow's own memory of an RGB image; where that is not in one piece a copy, [..., 3]."""
-    import pyarrow
-
-    try:
-        buffer = pyarrow.array(image).flatten().buffers()[1]
-    except (ValueError, TypeError):
-        return np.array(image)
-    return np.frombuffer(buffer, dtype=np.uint8).reshape(image.height, image.width, 4)
-
-
-@cache
-def _torch_is_faster() -> bool:
-    import torch
-
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC))
 
 
 def scale_and_shift(
@@ -116,5 +84,5 @@ def square_pixels(
 ) -> np.ndarray:
     """float32 [3, size_px, size_px]: the square, normalised."""
     scale, shift = scale_and_shift(mean, std)
-    channels = square_bytes(image, size_px)[..., :3].permute(2, 0, 1).numpy()
+    channels = square_bytes(image, size_px).transpose(2, 0, 1)
     return channels.astype(np.float32, order="C") * scale[:, None, None] - shift[:, None, None]

@@ -129,7 +129,7 @@ class BatchReader:
             image=self._read_image(image_number),
         )
 
-    def _read_image(self, image_number: int) -> Tensor:
+    def _read_image(self, image_number: int) -> "np.ndarray | Tensor":
         if self.image_features is not None:
             return self.image_features(image_number)
         size_px = self.config.image_size_px
