@@ -1,5 +1,6 @@
 """The captioner's parts: Gemma stays Gemma behind closed gates, layers are chosen, configurations come back."""
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,32 @@ def test_the_loss_reaches_every_trained_weight(
         model(**inputs, labels=labels, logits_needed=False).loss.backward()
         without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
         assert not without
+
+
+def test_recomputed_activations_give_the_same_gradients(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]
+) -> None:
+    labels = torch.tensor([[2, 40, 41, 1], [2, 50, 1, -100]])
+    for kind in ("bart", "gemma2", "gemma3"):
+        gradients = []
+        for recompute in (False, True):
+            model = make_captioner(kind).train()
+            if recompute:
+                model.gradient_checkpointing_enable({"use_reentrant": False})
+            model(**inputs, labels=labels).loss.backward()
+            gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+        for name, gradient in gradients[0].items():
+            torch.testing.assert_close(gradient, gradients[1][name], atol=1e-6, rtol=1e-4)
+
+
+def test_half_precision(captioner: Captioner, inputs: dict[str, Tensor]) -> None:
+    labels = torch.tensor([[2, 40, 41, 1], [2, 50, 1, -100]])
+    with torch.no_grad():
+        exact = captioner(**inputs, labels=labels).loss
+        half = copy.deepcopy(captioner).to(torch.bfloat16)
+        rough = half(**inputs, labels=labels).loss
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, atol=0.15, rtol=0.05)
 
 
 def test_a_configuration_comes_back(captioner: Captioner, tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ class CaptionerGeneration(GenerationMixin):
         refused = [name for name in NOT_WITH_SHORTLIST if self._setting(name, kwargs)]
         if refused:
             raise UserError(f"allowed_tokens cannot be combined with {', '.join(refused)}")
-        allowed = allowed_ids(allowed_tokens, self.folder, self.config.vocab_size)
+        folder = self.folder or Path(self.name_or_path or ".")  # the latter where transformers itself loaded the model
+        allowed = allowed_ids(allowed_tokens, folder, self.config.vocab_size)
         settings = {name: self._setting(name, kwargs) for name in TOKEN_SETTINGS}
         read = {token for value in settings.values() for token in _as_list(value)}
         prefix = kwargs.get("decoder_input_ids")
