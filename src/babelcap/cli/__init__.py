@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from babelcap.cli import caption, data, evaluate, laws, model, study, train, world
+from babelcap.cli import caption, data, evaluate, laws, model, report, study, train, world
 from babelcap.errors import UserError
 from babelcap.version import VERSION
 
@@ -64,6 +64,7 @@ app.add_typer(world.group, name="world")
 app.add_typer(model.group, name="model")
 app.add_typer(evaluate.group, name="eval")
 app.add_typer(study.group, name="study")
+app.add_typer(report.group, name="report")
 app.command()(train.train)
 app.command()(caption.caption)
 app.command()(caption.translate)

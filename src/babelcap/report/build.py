@@ -1,0 +1,104 @@
+"""Builds the report of a study's folder: index.html, and every figure as PNG and SVG and table as CSV beside it."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from babelcap.report.claims import caption_claims
+from babelcap.report.drawings import make_drawings
+from babelcap.report.figures import save
+from babelcap.report.law_claims import law_claims
+from babelcap.report.page import render_page
+from babelcap.report.reading import Study, read_study
+from babelcap.report.study_laws import StudyLaws, fit_study_laws
+from babelcap.report.tables import (
+    Table,
+    captions_table,
+    claims_table,
+    languages_table,
+    laws_table,
+    runs_table,
+    timing_table,
+)
+from babelcap.report.verdicts import Claim, Condition
+from babelcap.storage import write_text
+
+PAGE = "index.html"
+# The order of the page: what emerges, by what law, and what it rests on.
+ORDER = (
+    "emergence", "prefix", "law-conditioned", "law-raw", "uc-exponents", "st-exponents", "sc-exponents", "finetuning",
+    "loss-content", "image", "holdout",
+)  # fmt: skip
+
+
+def make_claims(study: Study, laws: StudyLaws) -> list[Claim]:
+    return sorted([*caption_claims(study), *law_claims(study, laws)], key=lambda claim: ORDER.index(claim.key))
+
+
+def make_tables(study: Study, claims: list[Claim], laws: StudyLaws) -> dict[str, Table]:
+    tables = [
+        claims_table(claims),
+        captions_table(study),
+        languages_table(study),
+        runs_table(study),
+        laws_table(laws),
+        timing_table(study),
+    ]
+    return {table.name: table for table in tables}
+
+
+def build(study_folder: Path, output: Path) -> Path:
+    """The page is written last, so that it never names a file that is not there."""
+    study = read_study(study_folder)
+    laws = fit_study_laws(study)
+    claims = make_claims(study, laws)
+    tables = make_tables(study, claims, laws)
+    for table in tables.values():
+        write_text(output / f"{table.name}.csv", table.to_csv())
+    drawings = make_drawings(study, laws)
+    pngs = {
+        drawing.name: save(drawing.figure, output, drawing.name)[0]
+        for drawing in drawings
+        if drawing.figure is not None
+    }
+    write_text(output / PAGE, render_page(study, claims, laws, drawings, pngs, tables))
+    return output / PAGE
+
+
+def summary(study_folder: Path) -> dict[str, Any]:
+    """The verdicts and their conditions, for a script to read."""
+    study = read_study(study_folder)
+    claims = make_claims(study, fit_study_laws(study))
+    return {
+        "study": study.name,
+        "num_runs": len(study.records),
+        "claims": [
+            {
+                "key": claim.key,
+                "claim": claim.title,
+                "verdict": claim.verdict,
+                "conditions": [_condition_values(condition) for condition in claim.conditions],
+                "notes": list(claim.notes),
+            }
+            for claim in claims
+        ],
+    }
+
+
+def _condition_values(condition: Condition) -> dict[str, Any]:
+    measured = None if condition.measured is None else _finite(asdict(condition.measured))
+    return {
+        "what": condition.what,
+        "measured": measured,
+        "needs": condition.needs,
+        "holds": condition.holds,
+        "deciding": condition.is_deciding,
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no infinity: what has no bound becomes null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }

@@ -1,0 +1,77 @@
+"""What a claim is judged by: conditions with stated limits, and a verdict that follows from them and from nothing else.
+
+holds         every condition holds
+partly        some of the deciding conditions hold, or all of them but not every target, or some was not measured
+does not      no deciding condition holds
+not measured  no deciding condition could be judged
+A target says how well a claim should hold at this scale; it cannot make up for a deciding condition.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from babelcap.report.statistics import Estimate
+
+HOLDS, PARTLY, DOES_NOT, NOT_MEASURED = "holds", "partly", "does not", "not measured"
+VERDICTS = (HOLDS, PARTLY, DOES_NOT, NOT_MEASURED)
+
+
+@dataclass(frozen=True)
+class Condition:
+    what: str
+    measured: Estimate | None
+    needs: str  # in words, with the limit
+    holds: bool | None  # None: not measured, or too few runs to say
+    is_deciding: bool = True
+    decimals: int = 2
+    unit: str = ""  # "%": the value is shown as a percentage
+
+
+@dataclass(frozen=True)
+class Claim:
+    key: str
+    title: str  # what the paper claims
+    conditions: tuple[Condition, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return verdict_of(self.conditions)
+
+
+def verdict_of(conditions: Sequence[Condition]) -> str:
+    deciding = [condition.holds for condition in conditions if condition.is_deciding]
+    if all(held is None for held in deciding):
+        return NOT_MEASURED
+    if not any(deciding):
+        return DOES_NOT
+    return HOLDS if all(condition.holds for condition in conditions) else PARTLY
+
+
+def _limit(limit: float) -> str:
+    return f"{limit:g}".replace("-", "−")
+
+
+def at_least(what: str, measured: Estimate | None, limit: float, is_deciding: bool = False) -> Condition:
+    """The value itself reaches a limit."""
+    holds = None if measured is None else measured.value >= limit
+    return Condition(what, measured, f"at least {_limit(limit)}", holds, is_deciding)
+
+
+def at_most(what: str, measured: Estimate | None, limit: float, is_deciding: bool = False) -> Condition:
+    holds = None if measured is None else measured.value <= limit
+    return Condition(what, measured, f"at most {_limit(limit)}", holds, is_deciding)
+
+
+def interval_above(
+    what: str, measured: Estimate | None, limit: float | None, name: str = "", is_deciding: bool = True
+) -> Condition:
+    """The whole interval lies above a limit, such as chance or zero."""
+    holds = None if measured is None or limit is None else measured.above(limit)
+    shown = "?" if limit is None else f"{limit:.2f}" if limit else "0"
+    return Condition(what, measured, f"interval above {name + ' ' if name else ''}{shown}", holds, is_deciding)
+
+
+def interval_below(what: str, measured: Estimate | None, limit: float, is_deciding: bool = True) -> Condition:
+    holds = None if measured is None else measured.below(limit)
+    return Condition(what, measured, f"interval below {_limit(limit)}", holds, is_deciding)
