@@ -3,7 +3,6 @@
 loader        samples a second of the training loader at 224 px, against a bare Pillow decode-and-resize loop over the
               same images in as many processes (at least 0.90); and the same by processor time, which other programs
               on the machine disturb less
-index / copy  time to index a tar of 10,000 images, against the time to rewrite it (at most 0.02)
 mixture       indices resolved a second, over the published 137 M annotations
 
     python bench/data.py [--quick] [--json]
@@ -15,10 +14,8 @@ import json
 import multiprocessing
 import statistics
 import sys
-import tarfile
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,9 +30,8 @@ from babelcap.data.index import CorpusIndex
 from babelcap.data.loader import LoaderConfig, TrainingLoader
 from babelcap.data.mixture import Mixture, MixtureConfig
 from babelcap.data.reader import BatchReader
-from babelcap.data.store import CorpusWriter, write_shard
+from babelcap.data.store import CorpusWriter
 from babelcap.data.tar import scan_tar
-from babelcap.data.webdataset import WebdatasetMaker
 from babelcap.records import Annotation
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
@@ -191,42 +187,6 @@ def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, flo
     }
 
 
-def bench_index(folder: Path, num_images: int) -> dict[str, float]:
-    """Indexing: headers read and the Parquet written. Rewriting: every member read and written, as `tarfile` does."""
-    folder.mkdir()
-    (folder / "annotations").mkdir()
-    image = photographs(1)[0]
-    path = folder / "images.tar"
-    with tarfile.open(path, "w") as tar:
-        for number in range(num_images):
-            member = tarfile.TarInfo(f"{number:09d}.jpg")
-            member.size = len(image)
-            tar.addfile(member, io.BytesIO(image))
-
-    def index() -> None:
-        skipped: Counter[str] = Counter()
-        scan = scan_tar(path)
-        write_shard(folder, WebdatasetMaker(Coverage()).make_rows(scan, skipped), scan)
-
-    def rewrite() -> None:
-        with tarfile.open(path) as source, tarfile.open(folder / "copy.tar", "w") as copy:
-            for member in source:
-                copy.addfile(member, source.extractfile(member))
-
-    seconds: dict[str, list[float]] = {"index": [], "rewrite": []}
-    for _ in range(3):
-        for name, action in (("index", index), ("rewrite", rewrite)):
-            start = time.perf_counter()
-            action()
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    return {
-        "index_seconds": medians["index"],
-        "rewrite_seconds": medians["rewrite"],
-        "index_over_rewrite": medians["index"] / medians["rewrite"],
-    }
-
-
 class PublishedRows:
     """Row numbers of as many annotations as were published, in place of memory maps of a gigabyte."""
 
@@ -271,7 +231,6 @@ def main() -> None:
     num_steps, num_rounds = (4, 3) if options.quick else (12, 7)
     with tempfile.TemporaryDirectory() as name:
         results = bench_loader(Path(name) / "corpus", num_steps, num_rounds)
-        results |= bench_index(Path(name) / "tar", 2_000 if options.quick else 10_000)
     results |= bench_mixture(100_000 if options.quick else 1_000_000)
     if options.json:
         json.dump(results, sys.stdout, indent=2)
