@@ -1,12 +1,19 @@
 """`babelcap model ...` from the command line: what is printed, and one line with exit code 2 for a mistake."""
 
+import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
+from babelcap.coverage import Task
+from babelcap.data.store import CorpusWriter
+from babelcap.models.shortlist import read_shortlist
+from babelcap.records import Annotation
 
 
 def run(*arguments: str) -> Result:
@@ -38,6 +45,22 @@ def test_import_of_a_published_checkpoint(shared: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     data = json.loads(run("info", str(tmp_path / "ours"), "--image-size", "64", "--json").stdout)
     assert data["decoder"] == "bart"
+
+
+def test_shortlists_are_written_beside_the_model(model_folder: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(model_folder, tmp_path / "model")
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    annotations = [
+        Annotation(task=Task.TRANSLATION, language=code, source="a", target="w1 w2") for code in ("es", "fr")
+    ]
+    with CorpusWriter(tmp_path / "corpus", provenance={}) as writer:
+        writer.add("000000001", picture.getvalue(), "png", "train", annotations)
+    done = run("shortlist", str(tmp_path / "corpus"), "-l", "es", "-l", "fr", "--model", str(model), "--json")
+    assert done.exit_code == 0, done.output
+    counts = json.loads(done.stdout)["num_tokens"]
+    for code in ("es", "fr"):
+        assert len(read_shortlist(model, code, 90)) == counts[code] == 8  # pad, eos, bos, three words of prefix, w1, w2
 
 
 @pytest.mark.parametrize(
