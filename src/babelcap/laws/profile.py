@@ -50,7 +50,11 @@ def calibrate(
     groups: NDArray[np.intp] | None,
     generator: np.random.Generator,
 ) -> float:
-    """The quantile of the profile statistic when a coefficient is held at its true value."""
+    """The quantile of the profile statistic when a coefficient is held at its true value.
+
+    What the linearised law and the few residuals leave out makes this a little small with few points (intervals of
+    16 to 60 points covered 93 to 94 % in simulation), hence the widening, which fades as points are added.
+    """
     residuals = log_y - log_prediction(problem, theta[None])[0][0]
     num_points, size = len(log_y), problem.num_coefficients
     directions = np.linalg.svd(jacobian_at(problem, theta), full_matrices=False)[2] * np.sqrt(num_points)
@@ -76,25 +80,32 @@ def calibrate(
         start = np.where(held, 0.0, best)
         ends = solve(linear, start, noise, ones, delta, fixed=held, spread=5 * delta, max_steps=MAX_STEPS)[1]
         ratios.append(ends / values - 1)
-    return float(np.quantile(np.concatenate(ratios), confidence))
+    num_units = num_points if groups is None else int(groups.max()) + 1
+    widening = np.sqrt(num_units / max(num_units - size, 1))
+    return float(widening * np.quantile(np.concatenate(ratios), confidence))
 
 
 def _noise(residuals: Array, size: int, groups: NDArray[np.intp] | None, generator: np.random.Generator) -> Array:
     """Simulated noise (simulations, points) with the size and shape of the residuals.
 
     A loss that is nearly absolute passes through as many points as it has coefficients: those residuals are zero by
-    construction and left out. Points of one group keep their residuals and change their sign together.
+    construction and left out. A group takes all its noise from one other group, so that its points stay alike.
     """
-    num_points = len(residuals)
-    shape = (-(-NUM_CALIBRATION // size), num_points)
-    if groups is not None:
-        signs = generator.choice([-1.0, 1.0], size=(shape[0], int(groups.max()) + 1))
-        return residuals * signs[:, groups]
-    scale = float(np.sqrt(np.mean(residuals**2) * num_points / max(num_points - size, 1)))
-    if num_points - size < FEW_RESIDUALS or scale < 1e-6:
-        return max(scale, 1e-6) * generator.standard_normal(shape)
-    kept = residuals[np.argsort(np.abs(residuals))[size:]]
-    return generator.choice(kept, size=shape) * generator.choice([-1.0, 1.0], size=shape)
+    unit = np.arange(len(residuals)) if groups is None else groups
+    num_units, num_draws = int(unit.max()) + 1, -(-NUM_CALIBRATION // size)
+    members = [np.flatnonzero(unit == index) for index in range(num_units)]
+    scale = float(np.sqrt(np.mean(residuals**2) * num_units / max(num_units - size, 1)))
+    if num_units - size < FEW_RESIDUALS or scale < 1e-6:
+        return max(scale, 1e-6) * generator.standard_normal((num_draws, num_units))[:, unit]
+    order = np.argsort([np.abs(residuals[rows]).mean() for rows in members])
+    largest = max(len(rows) for rows in members)
+    donors = np.array([np.resize(residuals[members[index]], largest) for index in order[size:]])
+    donor = generator.integers(len(donors), size=(num_draws, num_units))
+    sign = generator.choice([-1.0, 1.0], size=(num_draws, num_units))
+    rank = np.empty(len(residuals), dtype=np.intp)
+    for rows in members:
+        rank[rows] = np.arange(len(rows))
+    return sign[:, unit] * donors[donor[:, unit], rank]
 
 
 class _Search:
