@@ -1,4 +1,7 @@
-"""Which figures a report has, with the words beneath them. A figure that cannot be drawn says why."""
+"""Which figures a report has, with the words beneath them. A figure that cannot be drawn says why.
+
+Titles say what is shown, never what it shows: that is for the claims to judge, from the records.
+"""
 
 from dataclasses import dataclass
 
@@ -39,7 +42,7 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
     return [
         Drawing(
             "prefix",
-            "The prefix chooses the language.",
+            "Language of the captions, with and without prefix.",
             "Share of captions in the language that was asked for, by the largest model at its largest budget. Lines "
             "are 95 % intervals.",
             None if main is None else prefix_figure(study, main),
@@ -47,7 +50,7 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
         ),
         Drawing(
             "content",
-            "What the captions say is true of the picture.",
+            "What the captions say, against the truth.",
             "Share of a scene’s objects that are named, and of the stated colours that are right; with prefix, but for "
             "the fine-tuned model. A caption in the wrong language says nothing right. Chance is what true captions of "
             "other pictures reach.",
@@ -56,7 +59,7 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
         ),
         Drawing(
             "budget",
-            "Captioning in unseen languages grows with samples.",
+            "Captioning in unseen languages, by samples and model.",
             "Mean over the languages never captioned in. Lines are 95 % intervals.",
             None if main is None else budget_figure(study, main),
             NO_CAPTIONS,
@@ -67,8 +70,8 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
 def _law_drawings(study: Study, laws: StudyLaws) -> list[Drawing]:
     drawings = []
     for reading, title in (
-        ("conditioned", "The loss after the prefix follows a power law."),
-        ("raw", "The raw loss, with the tokens of the prefix, for comparison."),
+        ("conditioned", "Loss after the prefix, with the fitted law."),
+        ("raw", "Raw loss, tokens of the prefix included, with the fitted law."),
     ):
         form = "pst" if laws.fits(reading, "pst") else "ps"
         fits = laws.fits(reading, form)
@@ -88,15 +91,15 @@ def _law_drawings(study: Study, laws: StudyLaws) -> list[Drawing]:
         *drawings,
         Drawing(
             "held_out",
-            "The law predicts a budget that it has not seen.",
+            "The largest budget, predicted and measured.",
             "Each dot is a run of the largest budget; the law was fitted to the smaller budgets alone.",
             held_out_figure(laws),
             FEW_RUNS,
         ),
         Drawing(
             "compute",
-            "The best loss at each compute.",
-            "Means over seeds; loss after the prefix.",
+            "Loss against compute.",
+            "Loss after the prefix: means over seeds, of the best base of each size and budget.",
             compute_frontier(best, runs) if best else None,
             FEW_RUNS,
         ),
@@ -128,16 +131,16 @@ def _loss_drawings(study: Study, main: Cell | None) -> list[Drawing]:
     return [
         Drawing(
             "content_loss",
-            "A lower loss means better captions.",
+            "Content of the captions against the loss.",
             "Objects right in the languages of UC, against the UC loss after the prefix.",
             content_against_loss(study),
             "fewer than two runs have both a loss and captions.",
         ),
         Drawing(
             "picture_gap",
-            "The models look at the picture.",
-            "How much the loss rises when the picture is another one: what the model sees, where the loss alone also "
-            "falls by learning the language.",
+            "What another picture costs.",
+            "How much the loss rises when the picture is another one. At zero the picture is not used; the loss alone "
+            "also falls by learning the language.",
             None if main is None else gap_figure(study, main),
             "no run has its loss with shuffled pictures.",
         ),

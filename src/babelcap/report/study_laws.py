@@ -215,6 +215,12 @@ def num_rises(points: LawPoints) -> tuple[int, int]:
 
 
 def runs_of(points: LawPoints) -> Mapping[str, Any]:
-    """C, P and y of all runs, as the figure of the frontier wants them."""
+    """C, P and y as the figure of the frontier wants them: at each size and budget the best base, so that the runs of
+    one size make one line.
+    """
     columns, losses = mean_over_groups(points)
-    return {"C": np.asarray(columns["C"]), "P": np.asarray(columns["P"]), "y": np.asarray(losses)}
+    best: dict[tuple[float, float], float] = {}
+    for P, C, loss in zip(columns["P"], columns["C"], losses, strict=True):
+        best[P, C] = min(loss, best.get((P, C), loss))
+    sizes, compute = zip(*best, strict=True)
+    return {"C": np.array(compute), "P": np.array(sizes), "y": np.array(list(best.values()))}

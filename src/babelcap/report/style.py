@@ -45,6 +45,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
   overflow-x: auto; font-size: .83rem; }
 nav { font-size: .92rem; } nav a { margin-right: 1rem; display: inline-block; }
 @media (max-width: 640px) {
+  .plot.wide + figcaption::before { content: "(Swipe the figure sideways.) "; color: var(--soft); }
   .plot.wide img { max-width: none; width: 42rem; }
   .card { grid-template-columns: 1fr; } .card img { max-width: 12rem; }
   .claim table, .claim tbody { display: block; }
