@@ -1,5 +1,6 @@
 """Verdicts follow from records: each claim holds where it should, fails where it should, and says what is missing."""
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -119,6 +120,32 @@ def test_a_model_that_ignores_the_picture_is_found_out(records: list[RunRecord])
         return own.model_copy(update={"measure": result.measure})
 
     assert claims_of(changed(records, ignore))["image"].verdict == DOES_NOT
+
+
+def test_a_model_that_says_nothing_meets_no_claim(records: list[RunRecord]) -> None:
+    """Nor by what holds of it vacuously: no language without prefix, nothing that the prefix adds."""
+
+    def silent(record: RunRecord, result: EvalResult) -> EvalResult:
+        is_said = result.measure.startswith("captions/") and not result.measure.endswith("chance")
+        return scaled(result, 0.0) if is_said else result
+
+    found = claims_of(changed(records, silent))
+    for key in ("emergence", "prefix", "finetuning", "holdout"):
+        assert found[key].verdict == DOES_NOT, key
+
+
+def test_losses_that_obey_no_law_are_said_not_to(records: list[RunRecord]) -> None:
+    """Losses that rise and fall with the seed alone: predicted within a few per cent, explained by nothing."""
+
+    def noise(record: RunRecord, result: EvalResult) -> EvalResult:
+        if not result.measure.startswith("cross_entropy/"):
+            return result
+        wobble = random.Random(f"{record.run} {result.measure}").uniform(0.97, 1.03)
+        return result.model_copy(update={"per_split": dict.fromkeys(("UC", "ST", "SC"), 2 * wobble)})
+
+    found = claims_of(changed(records, noise))
+    for key in ("law-conditioned", "law-raw", "uc-exponents", "st-exponents"):
+        assert found[key].verdict == DOES_NOT, (key, found[key])
 
 
 @pytest.mark.parametrize(

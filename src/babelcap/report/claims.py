@@ -3,6 +3,7 @@
 Captions are those of the largest model at its largest budget, in the languages never captioned in, unless said.
 """
 
+from babelcap.report.formatting import decimal
 from babelcap.report.reading import (
     CONTROLS,
     HOLDOUT,
@@ -108,7 +109,7 @@ def prefix_needed(main: Cell) -> Claim:
     gain = difference(main, main, "language", ("prefix", "plain"))
     conditions = (
         interval_above("right language, with prefix less without", gain, 0.0),
-        at_most("right language without prefix", share(main, "language", "plain"), WITHOUT_PREFIX_LIMIT, True),
+        at_most("right language without prefix", share(main, "language", "plain"), WITHOUT_PREFIX_LIMIT),
         at_least("right language with prefix", share(main, "language", "prefix"), LANGUAGE_TARGET),
         enough_seeds(main),
     )
@@ -126,7 +127,7 @@ def finetuning(study: Study, main: Cell) -> Claim:
         colours = difference(tuned, source, "colours", ("plain", "prefix"))
     conditions = [
         at_least("right language without prefix, fine-tuned", language, TUNED_LANGUAGE_TARGET, True),
-        at_most("right language, what the prefix still adds", gain, PREFIX_GAIN_LIMIT, True),
+        at_most("right language, what the prefix still adds", gain, PREFIX_GAIN_LIMIT),
         interval_above("objects right, fine-tuned without prefix less zero-shot with it", objects, 0.0, "", False),
         interval_above("colours right, fine-tuned without prefix less zero-shot with it", colours, 0.0, "", False),
     ]
@@ -178,7 +179,7 @@ def looks_at_the_image(study: Study, main: Cell) -> Claim:
     notes = []
     seen = over_seeds(gap_values(main, "SC"))
     if seen is not None:
-        notes.append(f"In the languages that training captions in, the gap is {seen.value:.2f} nats.")
+        notes.append(f"In the languages that training captions in, the gap is {decimal(seen.value)} nats.")
     return Claim("image", TITLES["image"], tuple(conditions), tuple(notes))
 
 

@@ -67,7 +67,7 @@ def _quality(law: StudyLaw | None, target: str) -> list[Condition]:
             error,
             f"at most {100 * HELD_OUT_TARGET:g} %",
             None if error is None else error.value <= HELD_OUT_TARGET,
-            True,
+            False,  # a loss that hardly moves is easy to predict
             1,
             "%",
         ),
@@ -131,7 +131,8 @@ def seen_captioning_alike(laws: StudyLaws) -> Claim:
     ratio, holds = None, None
     if of_P is not None and of_S is not None:
         ratio = Estimate(of_P.value / of_S.value, num=of_P.num, method="of the estimates") if of_S.value else None
-        holds = ratio is not None and 1 / ALIKE <= ratio.value <= ALIKE
+        both_fall = of_P.value < 0 and of_S.value < 0
+        holds = both_fall and ratio is not None and 1 / ALIKE <= ratio.value <= ALIKE
     conditions = (
         interval_below("exponent of the parameters P", of_P, 0.0),
         interval_below("exponent of the samples S", of_S, 0.0),
@@ -145,4 +146,4 @@ def _not_apart(laws: StudyLaws, target: str) -> tuple[str, ...]:
     law = laws.get("conditioned", target, "pst")
     if law is None or law.fitted is not None:
         return ()
-    return (f"Without T: {law.refused}.",)
+    return (f"No law with T: {law.refused}.",)

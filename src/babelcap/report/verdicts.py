@@ -4,7 +4,8 @@ holds         every condition holds
 partly        some of the deciding conditions hold, or all of them but not every target, or some was not measured
 does not      no deciding condition holds
 not measured  no deciding condition could be judged
-A target says how well a claim should hold at this scale; it cannot make up for a deciding condition.
+A target says how well a claim should hold at this scale; it cannot make up for a deciding condition. What a model that
+says nothing at all would meet, such as "seldom the right language without prefix", is a target for that reason.
 """
 
 from collections.abc import Sequence
