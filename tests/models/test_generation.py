@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from babelcap.errors import UserError
-from babelcap.models import Captioner
+from babelcap.models import Captioner, packing
 from babelcap.models.generation import pad_after_end, top_scores
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -102,6 +102,23 @@ def test_text_without_an_image(captioner: Captioner, inputs: dict[str, Tensor]) 
 def test_ended_sequences_are_padded() -> None:
     sequences = torch.tensor([[1, 2, 5, 1, 1, 1], [1, 2, 5, 6, 7, 1]])
     assert pad_after_end(sequences, 1, [1], 0).tolist() == [[1, 2, 5, 1, 0, 0], [1, 2, 5, 6, 7, 1]]
+
+
+@pytest.mark.parametrize("allowed", [None, list(range(1, 70))])
+def test_packed_weights_change_no_token(
+    captioner: Captioner, inputs: dict[str, Tensor], allowed: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"num_beams": 3, "max_new_tokens": 10, "allowed_tokens": allowed}
+    plain = captioner.generate(**inputs, **settings)
+    used = []
+    monkeypatch.setattr("babelcap.models.generation.MIN_STEPS", 1)
+    original = packing.packed_product
+    monkeypatch.setattr(packing, "packed_product", lambda *given: used.append(given[2]) or original(*given))
+    assert captioner.generate(**inputs, **settings).tolist() == plain.tolist()
+    num_layers = sum(isinstance(module, torch.nn.Linear) for module in captioner.decoder.modules())
+    assert used == ([6] * (num_layers + 1) if torch.backends.mkl.is_available() else [])
+    assert captioner.head.product is None
+    assert not any("forward" in vars(module) for module in captioner.decoder.modules())
 
 
 @pytest.mark.parametrize("width", [8, 255, 256, 1000, 5120])

@@ -18,6 +18,7 @@ from babelcap.models.configuration import CaptionerConfig
 from babelcap.models.encoder import EncoderOutput
 from babelcap.models.generation import CaptionerGeneration
 from babelcap.models.loss import target_token_losses
+from babelcap.models.packing import Product
 from babelcap.models.parts import DECODERS, ENCODERS
 from babelcap.models.shortlist import Shortlist
 
@@ -41,10 +42,14 @@ class Head(nn.Module):
     def __init__(self, softcap: float | None) -> None:
         super().__init__()
         self.softcap = softcap
+        self.product: Product | None = None  # during a generation: the same product, by weights packed for it
 
     def forward(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None = None) -> Tensor:
         scaled = states if self.softcap is None else states / self.softcap
-        logits = functional.linear(scaled, weight if shortlist is None else shortlist.weight)
+        if self.product is not None:
+            logits = self.product(scaled)
+        else:
+            logits = functional.linear(scaled, weight if shortlist is None else shortlist.weight)
         if self.softcap is not None and torch.is_grad_enabled():
             logits = torch.tanh(logits) * self.softcap
         elif self.softcap is not None:

@@ -3,6 +3,7 @@
 The beams of one sample share its encoder states: keys and values across are neither copied for each beam nor reordered.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from babelcap.errors import UserError
+from babelcap.models.packing import MIN_STEPS, packed_for_decoding
 from babelcap.models.shortlist import Shortlist, allowed_ids, check_ids
 
 TOKEN_SETTINGS = (
@@ -72,7 +74,8 @@ class CaptionerGeneration(GenerationMixin):
         shortlist = None
         if allowed_tokens is not None:
             shortlist = self._enter_shortlist(allowed_tokens, kwargs)
-        outputs = super().generate(inputs, **kwargs)
+        with self._packed(inputs if inputs is not None else kwargs.get("input_ids"), shortlist, num_given, kwargs):
+            outputs = super().generate(inputs, **kwargs)
         sequences = outputs if isinstance(outputs, Tensor) else outputs.sequences
         if shortlist is not None:
             sequences = shortlist.to_vocabulary(sequences)
@@ -81,6 +84,18 @@ class CaptionerGeneration(GenerationMixin):
             return sequences
         outputs.sequences = sequences
         return outputs
+
+    def _packed(
+        self, inputs: Tensor | None, shortlist: Shortlist | None, num_given: int, kwargs: dict[str, Any]
+    ) -> AbstractContextManager[None]:
+        """Packed weights where a generation is long enough to gain by them."""
+        num_steps = (self._setting("max_length", kwargs) or 0) - num_given
+        use_cache = self._setting("use_cache", kwargs)
+        if inputs is None or num_steps < MIN_STEPS or use_cache is False:
+            return nullcontext()
+        num_beams = max(self._setting(name, kwargs) or 1 for name in ("num_beams", "num_return_sequences"))
+        weight = self.head_weight if shortlist is None else shortlist.weight
+        return packed_for_decoding(self.decoder, self.head, weight, len(inputs) * num_beams)
 
     def _setting(self, name: str, kwargs: dict[str, Any]) -> Any:
         return kwargs[name] if name in kwargs else getattr(self.generation_config, name, None)
