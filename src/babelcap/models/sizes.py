@@ -83,9 +83,10 @@ def _micro(family: str, width: int, num_layers: int) -> Size:
         "patch_prenorm": (False, True, True),
         "window_size": 4,
         "drop_path_rate": 0.0,
+        "mlp_ratio": 2.0,
         "max_position_embeddings": 16,
         "max_temporal_embeddings": 1,
-        **_vision((24, 48, 64), (2, 4, 4), width),
+        **_vision((32, 96, 128), (2, 4, 4), width),
     }
     gemma = None
     if family == "gemma":

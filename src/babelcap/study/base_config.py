@@ -22,7 +22,7 @@ class BaseConfig(ConfigModel):
     num_encoder_tokens: int = Field(1000, ge=300)
     num_decoder_tokens: int = Field(4000, ge=700)
     num_pictures: int = Field(10000, ge=1)  # of the tower and of the English captioner
-    tower_steps: int = Field(1600, ge=1)
+    tower_steps: int = Field(1800, ge=1)
     tower_batch_size: int = Field(64, ge=1)
     tower_learning_rate: float = Field(2e-3, gt=0)
     caption_steps: int = Field(600, ge=1)  # of the English captioner

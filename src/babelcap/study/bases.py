@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from babelcap.errors import UserError
-from babelcap.models.sizes import MICRO_SHAPES
+from babelcap.models.sizes import MICRO_SHAPES, get_size
 from babelcap.models.surgery import prepare
 from babelcap.storage import atomic_file, atomic_folder, read_json, write_json
 from babelcap.study.base_config import BaseConfig
@@ -61,7 +61,8 @@ class Base(NamedTuple):
 
 
 def tower_base(config: BaseConfig) -> Base:
-    return Base("tower", "", "", {"version": VERSION, **_fields(config, TOWER_FIELDS)})
+    vision = {name: value for name, value in get_size("micro-florence-s").vision.items() if name != "projection_dim"}
+    return Base("tower", "", "", {"version": VERSION, "vision": vision, **_fields(config, TOWER_FIELDS)})
 
 
 def florence_base(config: BaseConfig, letter: str) -> Base:
