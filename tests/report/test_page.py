@@ -5,6 +5,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -211,6 +213,11 @@ def test_the_command_prints_the_page_or_json(records: list[RunRecord], tmp_path:
     done = CliRunner().invoke(app, ["report", "build", str(tmp_path / "nowhere")])
     assert done.exit_code == 2
     assert "has no runs.jsonl" in done.stderr
+
+
+def test_it_builds_without_torch() -> None:
+    code = "import sys, babelcap.report.build; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(

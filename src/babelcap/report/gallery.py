@@ -78,9 +78,12 @@ def _captions(captions: Sequence[Mapping[str, Any]], study: Study) -> str:
     unseen = set(study.unseen_languages)
     rows = []
     for code in study.caption_languages:
-        cells = "".join(f"<td>{_caption(by_place.get((code, variant)), study.coverage)}</td>" for variant in COLUMNS)
+        cells = "".join(
+            f'<td data-label="{title}">{_caption(by_place.get((code, variant)), study.coverage)}</td>'
+            for variant, title in COLUMNS.items()
+        )
         name = escape(study.coverage.language(code).name.removeprefix("simplified "))
-        label = f"{name}<br><span class='soft'>never captioned</span>" if code in unseen else name
+        label = f'<b>{name}</b><br><span class="soft">never captioned</span>' if code in unseen else f"<b>{name}</b>"
         rows.append(f"<tr><td>{label}</td>{cells}</tr>")
     head = "".join(f"<th>{title}</th>" for title in COLUMNS.values())
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -14,7 +14,7 @@ from babelcap.report.drawings import Drawing
 from babelcap.report.figures import number
 from babelcap.report.formatting import decimal, duration, estimate
 from babelcap.report.gallery import gallery_html
-from babelcap.report.reading import KIND_NAMES, Study, kind_of
+from babelcap.report.reading import EVAL, HOLDOUT, KIND_NAMES, Study, kind_of
 from babelcap.report.statistics import Estimate
 from babelcap.report.study_laws import StudyLaws
 from babelcap.report.style import CSS
@@ -123,6 +123,8 @@ def _condition(condition: Condition) -> str:
     method = "" if condition.measured is None else f' title="{escape(condition.measured.method)}"'
     target = "" if condition.is_deciding else "target: "
     shown = estimate(condition.measured, condition.decimals, condition.unit)
+    if condition.holds is None and condition.measured is not None:
+        shown += f" ({escape(condition.measured.method)})"
     return (
         f'<tr><td class="{look}" title="{word}">{sign}</td><td{soft}>{escape(condition.what)}</td>'
         f'<td class="number"{method}>{shown}</td><td{soft}>{target}{escape(condition.needs)}</td></tr>'
@@ -175,11 +177,19 @@ def _cell(value: Value, column: str) -> str:
     return f'<td class="number">{text}</td>'
 
 
+def _of_split(table: Table, split: str) -> Table:
+    place = table.columns.index("pictures")
+    return Table(table.name, table.columns, tuple(row for row in table.rows if row[place] == split))
+
+
 def _numbers(laws: StudyLaws, tables: Mapping[str, Table]) -> str:
     family = f"“{laws.family}”" if laws.laws else "none"
     return (
         "<p>Each table is also a CSV file beside this page, with all digits.</p>"
-        "<h3>Captions in the languages never captioned in</h3>" + table_html(tables["captions"])
+        "<h3>Captions in the languages never captioned in</h3>" + table_html(_of_split(tables["captions"], EVAL))
+        + "<details><summary>The same on combinations that training never showed</summary>"
+        + table_html(_of_split(tables["captions"], HOLDOUT))
+        + "</details>"
         + f'<h3>Laws</h3><p class="soft">Models of the family {escape(family)}, by which the claims are judged: the '
         "one with most runs in which size, samples and base vary on their own; laws.csv has the others. T is the same "
         "loss before training. “compute” is fitted to the best loss at each compute.</p>"
@@ -194,7 +204,7 @@ def _numbers(laws: StudyLaws, tables: Mapping[str, Table]) -> str:
 
 def _run(study: Study, timing: Table) -> str:
     kinds = [kind_of(record) for record in study.records]
-    counts = ", ".join(f"{kinds.count(kind)} with {name}" for kind, name in KIND_NAMES.items() if kind in kinds)
+    counts = "; ".join(f"{name}: {kinds.count(kind)}" for kind, name in KIND_NAMES.items() if kind in kinds)
     sessions = study.timing.get("sessions", [])
     wall = study.timing.get("wall_seconds")
     took = '<p class="not-measured">How long it took was not kept.</p>'
@@ -213,7 +223,7 @@ def _run(study: Study, timing: Table) -> str:
         settings = f"<details><summary>The whole configuration</summary><pre>{shown}</pre></details>"
     hashed = f" Configuration {escape(study.config_hash)}." if study.config_hash else ""
     return (
-        f"<p>{len(kinds)} runs: {escape(counts)}.{hashed}</p>{took}{table_html(timing)}"
+        f"<p>{len(kinds)} runs ({escape(counts)}).{hashed}</p>{took}{table_html(timing)}"
         f"<p>Versions: {escape(with_versions) or 'not kept'}.</p>{settings}"
         "<p>Run the study again (what is done already is not done again), or only build this page from its records, "
         "which needs no model and no accelerator:</p>"

@@ -29,7 +29,7 @@ th { color: var(--soft); font-weight: 600; }
 .number { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 .scroll table { width: auto; min-width: 100%; } .scroll th, .scroll td { padding-right: 1rem; }
-.scroll th { white-space: nowrap; } td.note { min-width: 16rem; }
+.scroll th, .scroll td { white-space: nowrap; } .scroll td.note { white-space: normal; min-width: 18rem; }
 figure { margin: 1.2rem 0; } figcaption { font-size: .93rem; margin-top: .4rem; }
 .plot { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: .5rem; overflow-x: auto; }
 .plot img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
@@ -48,6 +48,9 @@ nav { font-size: .92rem; } nav a { margin-right: 1rem; display: inline-block; }
   .plot.wide + figcaption::before { content: "(Swipe the figure sideways.) "; color: var(--soft); }
   .plot.wide img { max-width: none; width: 42rem; }
   .card { grid-template-columns: 1fr; } .card img { max-width: 12rem; }
+  .card table, .card tbody, .card tr, .card td { display: block; } .card thead { display: none; }
+  .card tr { border-bottom: 1px solid var(--line); padding: .35rem 0; } .card td { border: 0; padding: .1rem 0; }
+  .card td[data-label]::before { content: attr(data-label) ": "; color: var(--soft); font-size: .8rem; }
   .claim table, .claim tbody { display: block; }
   .claim tr { display: grid; grid-template-columns: 1.5rem 1fr; padding: .3rem 0;
     border-bottom: 1px solid var(--line); }
