@@ -49,6 +49,11 @@ TINY: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="session")
+def values_of() -> Callable[..., dict[str, Any]]:
+    return tiny_values
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., StudyConfig]:
     """The configuration; keyword arguments take a setting's place, `evaluation__num_captions` one in a block."""

@@ -1,0 +1,201 @@
+"""A whole study in small: what it leaves, that it survives being killed, and that a second run does nothing."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from babelcap.config import build_config
+from babelcap.errors import UserError
+from babelcap.records import RunRecord, read_run_records
+from babelcap.storage import read_json, write_json
+from babelcap.study.config import StudyConfig
+from babelcap.study.grid import plan_study
+from babelcap.study.runner import claimed, describe_plan, remove_leftovers
+
+SECONDS = 300
+Values = Callable[..., dict[str, Any]]
+Start = Callable[[Path], subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def start(values_of: Values) -> Start:
+    """Runs a study's command in a process of its own."""
+
+    def run(study: Path) -> subprocess.Popen[str]:
+        config = study.parent / f"{study.name}.json"
+        write_json(config, values_of(study))
+        command = [sys.executable, "-m", "babelcap", "study", "run", str(config)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return run
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + SECONDS
+    while not condition() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def comparable(study: Path) -> list[dict]:
+    """Records without what a clock measured."""
+    return [record.model_dump(mode="json") | {"seconds": 0} for record in read_run_records(study / "runs.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, start: Start, values_of: Values) -> Path:
+    study = tmp_path_factory.mktemp("studies") / "finished"
+    process = start(study)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert output.strip().splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
+    num_steps = len(plan_study(build_config(StudyConfig, values_of(study))).steps)
+    assert f"[{num_steps}/{num_steps}]" in errors
+    return study
+
+
+def test_what_a_study_leaves(finished: Path) -> None:
+    records = {record.run: record for record in read_run_records(finished / "runs.jsonl")}
+    assert list(records) == sorted(records)
+    main = records["micro-gemma-s.balanced.s0.b000006"]
+    assert (main.study, main.family, main.size, main.base) == ("tiny", "gemma", "micro-gemma-s", "balanced")
+    assert (main.num_steps, main.S, main.extra["kind"]) == (6, 48, "main")
+    assert sum(main.extra["samples_by_pair"].values()) == 48
+    measures = {(result.measure, result.split) for result in main.results}
+    assert ("cross_entropy/sample_mean/conditioned/shuffled", "eval") in measures
+    assert ("captions/objects/prefix+shortlist", "holdout") in measures
+    assert next(r.per_split for r in main.initial if r.measure == "cross_entropy/sample_mean/raw") == main.T
+    assert 0 < main.extra["chance"]["colours"] < 1
+    assert "captions/language/chance" in {result.measure for result in main.results}
+    small = records["micro-gemma-s.balanced.s0.b000003"]
+    assert not [result for result in small.results if "shortlist" in result.measure]
+    assert (finished / "report" / "index.html").stat().st_size > 1000
+
+
+def test_controls_and_finetuning_are_what_they_say(finished: Path) -> None:
+    records = {record.extra["kind"]: record for record in read_run_records(finished / "runs.jsonl")}
+    assert set(records["no-translation"].extra["samples_by_pair"]) == {"caption-en", "caption-de"}
+    assert records["unfit-translation"].corpus_hash != records["main"].corpus_hash
+    assert records["unfit-translation"].model_hash == records["main"].model_hash
+    tuned: RunRecord = records["finetuned"]
+    assert any(pair in tuned.extra["samples_by_pair"] for pair in ("caption-es", "caption-zh", "caption-ru"))
+    assert tuned.initial == [r for r in records["main"].results if r.measure.startswith("cross_entropy")]
+    captions = next(result for result in tuned.results if result.measure == "captions/language/plain")
+    assert set(captions.per_split) == {"UC", "SC", "unseen"}  # what pretraining left out
+
+
+def test_gallery_laws_and_timing(finished: Path) -> None:
+    gallery = read_json(finished / "gallery.json")["pictures"]
+    assert len(gallery) == 2
+    shown = {(caption["run"], caption["language"], caption["variant"]) for caption in gallery[0]["captions"]}
+    assert ("micro-gemma-s.balanced.s0.b000006", "zh", "prefix") in shown
+    assert len({run for run, _, _ in shown}) == 4
+    assert gallery[0]["truth"]
+    laws = read_json(finished / "laws.json")
+    assert {entry["target"] for entry in laws} == {"UC", "ST", "SC"}
+    assert all("not identified" in entry["refused"] for entry in laws)  # one size: nothing can be fitted
+    timing = read_json(finished / "timing.json")
+    assert {step["kind"] for step in timing["steps"]} == set(timing["core_seconds"])
+    assert len(timing["sessions"]) == 1
+
+
+def test_a_second_run_does_nothing_and_a_change_only_its_own(finished: Path, start: Start, values_of: Values) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("done.json")}
+    report = (finished / "report" / "index.html").stat().st_mtime_ns
+    process = start(finished)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("done.json")} == before
+    assert (finished / "report" / "index.html").stat().st_mtime_ns == report
+    plan = describe_plan(build_config(StudyConfig, values_of(finished)))
+    assert plan["num_done"] == plan["num_steps"]
+    assert plan["wall_seconds"] == 0
+    changed = describe_plan(build_config(StudyConfig, values_of(finished, evaluation__max_new_tokens=5)))
+    assert {step["kind"] for step in changed["steps"] if not step["done"]} == {"captions"}
+    assert all(step["measured"] for step in changed["steps"])
+
+
+def without_runs(finished: Path, study: Path) -> None:
+    """A study whose worlds, bases and captioners are there and nothing else."""
+    for room in ("world", "bases", "models"):
+        shutil.copytree(finished / room, study / room, ignore=shutil.ignore_patterns("features"))
+
+
+def test_killed_and_started_again_it_ends_with_the_same_records(finished: Path, tmp_path: Path, start: Start) -> None:
+    study = tmp_path / "study"
+    without_runs(finished, study)
+    # The parent is killed during the trainings: its workers leave with it.
+    process = start(study)
+    wait_for(lambda: list(study.glob("runs/*/*/checkpoints/*")), process)
+    workers = workers_of(process)
+    process.kill()
+    process.communicate()
+    assert len(workers) == 2
+    # Workers are killed: they are replaced.
+    process = start(study)
+    wait_for(lambda: list(study.glob("runs/*finetuned*/*/metrics.jsonl")), process)
+    for worker in workers_of(process):
+        os.kill(worker, signal.SIGKILL)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert "its worker process was ended by SIGKILL" in errors
+    assert output.endswith("index.html\n")
+    assert comparable(study) == comparable(finished)
+
+
+@pytest.mark.slow
+def test_asked_to_stop_it_says_what_to_do_and_goes_on(finished: Path, tmp_path: Path, start: Start) -> None:
+    study = tmp_path / "study"
+    without_runs(finished, study)
+    process = start(study)
+    wait_for(lambda: list(study.glob("runs/*/*/record.json")), process)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2, errors
+    assert "the same command goes on from there" in errors
+    process = start(study)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert comparable(study) == comparable(finished)
+
+
+def test_one_process_runs_a_study_and_leftovers_go(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(UserError, match="another process runs this study"), claimed(tmp_path):
+        pass
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = tmp_path / "world" / f".main-0.{dead.pid}-1234abcd.partial"
+    kept = tmp_path / "world" / f".main-0.{os.getpid()}-1234abcd.partial"
+    left.mkdir(parents=True)
+    kept.mkdir()
+    remove_leftovers(tmp_path)
+    assert not left.exists()
+    assert kept.exists()
+
+
+@pytest.mark.slow
+def test_a_step_that_fails_is_named_and_the_rest_goes_on(finished: Path, tmp_path: Path, start: Start) -> None:
+    study = tmp_path / "study"
+    without_runs(finished, study)
+    unfit = next(study.glob("world/unfit-*"))
+    (unfit / "corpus.json").write_text("{}")
+    process = start(study)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert "train micro-gemma-s.balanced.s0.unfit-translation: failed" in errors
+    done = {json.loads(path.read_text())["name"] for path in study.rglob("done.json")}
+    assert "captions micro-gemma-s.balanced.s0.b000006" in done
+    assert not [name for name in done if name.startswith("captions") and "unfit" in name]
