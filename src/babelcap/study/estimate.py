@@ -1,6 +1,6 @@
 """How long steps take: by the rates of the steps that this study has run already, else by defaults for one core.
 
-timing.json    steps: name, kind, size, units, seconds    sessions: when, how long, with how many workers
+timing.json    steps: name, kind, size, units, seconds, cpu_seconds    sessions: when, how long, how many workers
 """
 
 import heapq
@@ -91,8 +91,8 @@ def read_timing(study: Path) -> dict[str, Any]:
 
 def write_timing(study: Path, finished: Iterable[Mapping[str, Any]], session: Mapping[str, Any] | None) -> None:
     """The steps of the plan that are done; a session is added to those before it."""
-    fields = ("name", "kind", "size", "units", "seconds")
-    steps = [{name: entry[name] for name in fields} for entry in finished]
+    fields = ("name", "kind", "size", "units", "seconds", "cpu_seconds")
+    steps = [{name: entry.get(name) for name in fields} for entry in finished]
     totals: dict[str, float] = defaultdict(float)
     for step in steps:
         totals[step["kind"]] += step["seconds"]

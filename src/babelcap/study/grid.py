@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import Coverage, Task
 from babelcap.models.sizes import get_size
 from babelcap.study.base_config import BaseConfig
-from babelcap.study.bases import needed_bases
+from babelcap.study.bases import SHIPPED, Base, needed_bases
 from babelcap.study.config import FinetuneBlock, StudyConfig
 from babelcap.study.graph import Step, all_steps
 from babelcap.training.schedule import num_trained_steps, plan_legs
@@ -105,14 +107,15 @@ class _Planner:
         for base in needed_bases(config, size, variant):
             needs = {"tower": built["tower"]} if base.kind == "florence" else {}
             values = {"kind": base.kind, "letter": base.letter, "variant": base.variant}
+            is_shipped = config.use_shipped and is_in_package(base)
             built[base.kind] = Step(
                 "base",
                 base.name.rpartition("-")[0],
                 values | {"recipe": base.recipe},
                 needs,
                 resources,
-                units=_base_units(config, base.kind),
-                size=f"{base.kind}-{base.letter}",
+                units=1.0 if is_shipped else _base_units(config, base.kind),
+                size="shipped" if is_shipped else f"{base.kind}-{base.letter}",
                 path=f"bases/{base.name}",
             )
         settings = {"size": size, "seed": config.seed}
@@ -241,6 +244,11 @@ class _Planner:
 
     def _resources(self) -> dict[str, Any]:
         return {"batch_size": self.config.evaluation.batch_size}
+
+
+def is_in_package(base: Base) -> bool:
+    """Whether its weights come with the package, so that it need not be trained."""
+    return (Path(str(files("babelcap.study"))) / SHIPPED / f"{base.name}.safetensors").is_file()
 
 
 def _base_units(config: BaseConfig, kind: str) -> float:
