@@ -92,7 +92,7 @@ def read_timing(study: Path) -> dict[str, Any]:
 def write_timing(study: Path, finished: Iterable[Mapping[str, Any]], session: Mapping[str, Any] | None) -> None:
     """The steps of the plan that are done; a session is added to those before it."""
     fields = ("name", "kind", "size", "units", "seconds", "cpu_seconds")
-    steps = [{name: entry.get(name) for name in fields} for entry in finished]
+    steps: list[dict[str, Any]] = [{name: entry.get(name) for name in fields} for entry in finished]
     totals: dict[str, float] = defaultdict(float)
     for step in steps:
         totals[step["kind"]] += step["seconds"]
