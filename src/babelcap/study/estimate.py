@@ -15,16 +15,16 @@ from babelcap.study.graph import Step, ahead
 TIMING = "timing.json"
 # Units a second on one core, and seconds that every step of the kind takes: images, samples, captions.
 DEFAULTS: Mapping[str, tuple[float, float]] = {
-    "world": (250.0, 4.0),
-    "base": (400.0, 5.0),
-    "prepare": (1.0, 1.0),
-    "train": (350.0, 3.0),
-    "finetune": (350.0, 3.0),
-    "loss": (700.0, 1.0),
-    "captions": (250.0, 1.0),
+    "world": (200.0, 2.0),
+    "base": (150.0, 3.0),
+    "prepare": (3.0, 0.0),
+    "train": (150.0, 4.0),
+    "finetune": (150.0, 4.0),
+    "loss": (500.0, 0.5),
+    "captions": (300.0, 1.0),
 }
 # Of single sizes: the last letter says how large.
-FACTORS = {"s": 1.6, "m": 1.0, "l": 0.5}
+FACTORS = {"s": 1.5, "m": 1.0, "l": 0.65}
 WORKER_START_SECONDS = 6.0
 
 
