@@ -3,6 +3,7 @@
 Seconds of processor time in one thread, so that other work on the machine changes little.
 
 Run: python bench/laws.py [--quick] [--json]
+With --coverage N instead: how often profile and percentile intervals hold the truth in N simulated studies.
 """
 
 import argparse
@@ -19,12 +20,36 @@ Array = NDArray[np.float64]
 DELTA = 1e-3
 
 
-def points(num_points: int) -> tuple[dict[str, Array], Array]:
-    generator = np.random.default_rng(0)
+TRUTH = {"E": 1.8172, "A": 482.01, "a": 0.3478, "B": 2085.43, "b": 0.3658}
+
+
+def points(num_points: int, seed: int = 0) -> tuple[dict[str, Array], Array]:
+    generator = np.random.default_rng(seed)
     P = np.exp(generator.uniform(np.log(4.4e7), np.log(1.6e10), num_points))
     S = np.exp(generator.uniform(np.log(6e18), np.log(3e21), num_points)) / 6 / P
-    y = (1.8172 + 482.01 / P**0.3478 + 2085.43 / S**0.3658) * np.exp(0.01 * generator.standard_normal(num_points))
-    return {"P": P, "S": S}, y
+    return {"P": P, "S": S}, losses(P, S, 0.01, generator)
+
+
+def losses(P: Array, S: Array, noise: float, generator: np.random.Generator) -> Array:
+    law = TRUTH["E"] + TRUTH["A"] / P ** TRUTH["a"] + TRUTH["B"] / S ** TRUTH["b"]
+    return np.asarray(law * np.exp(noise * generator.standard_normal(len(P))))
+
+
+def coverage(num_studies: int) -> dict[str, dict[str, float]]:
+    """The share of studies whose 95 % intervals hold the truth, over all coefficients."""
+    P, S = map(np.ravel, np.meshgrid([4.3e8, 1.04e9, 3.5e9, 1.12e10], [5.12e5, 2.048e6, 5.12e6, 1.024e7]))
+    shares: dict[str, dict[str, float]] = {}
+    for name in ("60 points, 1 % noise", "4 sizes by 4 budgets, 2 % noise"):
+        hits: dict[str, list[bool]] = {"profile": [], "percentile": []}
+        for seed in range(num_studies):
+            columns, y = points(60, seed)
+            if name.startswith("4"):
+                columns, y = {"P": P, "S": S}, losses(P, S, 0.02, np.random.default_rng(seed))
+            fitted = fit("chinchilla", columns, y, num_bootstrap=300)
+            for method, found in (("profile", fitted.intervals), ("percentile", fitted.intervals_by("percentile"))):
+                hits[method] += [found[key][0] <= value <= found[key][1] for key, value in TRUTH.items()]
+        shares[name] = {method: float(np.mean(values)) for method, values in hits.items()}
+    return shares
 
 
 def law(log_P: Array, log_S: Array, E: float, log_A: float, a: float, log_B: float, b: float) -> Array:
@@ -84,7 +109,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer replicates")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--coverage", type=int, metavar="N", help="coverage in N studies instead of time")
     arguments = parser.parse_args()
+    if arguments.coverage:
+        for name, shares in coverage(arguments.coverage).items():
+            print(f"  {name:32}", *(f"{method} {100 * share:.1f} %" for method, share in shares.items()))
+        return
     result = measure(200, 200 if arguments.quick else 1000, 20 if arguments.quick else 100)
     if arguments.json:
         print(json.dumps(result))

@@ -15,7 +15,8 @@ from babelcap.laws.solver import Array, Problem, log_prediction, solve
 
 NUM_CALIBRATION = 1000  # simulated values of the statistic, spread over the coefficients
 FEW_RESIDUALS = 8
-MAX_LOG_RANGE = 60.0
+MAX_LOG_RANGE = 60.0  # how far a prefactor is followed: 26 orders of magnitude
+NUM_RUNGS = 5
 MAX_STEPS = 30  # the few that have not ended by then are near enough
 
 
@@ -109,92 +110,150 @@ def _noise(residuals: Array, size: int, groups: NDArray[np.intp] | None, generat
 
 
 class _Search:
-    """Both ends of every coefficient's interval at once; rows are (coefficient, side)."""
+    """Fits with one coefficient held, and the best fit met on the way."""
 
-    def __init__(self, problem: Problem, log_y: Array, delta: float, others: Array) -> None:
-        self.problem, self.log_y, self.delta, self.others = problem, log_y, delta, others
+    def __init__(self, problem: Problem, log_y: Array, delta: float, theta: Array, value: float) -> None:
+        self.problem, self.log_y, self.delta = problem, log_y, delta
+        self.start_value = value
+        self.middle = problem.design.mean(axis=1)
         self.ones = np.ones((1, len(log_y)))
-        self.best, self.value = others[0], np.inf
+        self.best, self.value = theta, value
 
-    def constrained(self, coefficient: NDArray[np.intp], at: Array, warm: Array, close: bool) -> tuple[Array, Array]:
-        """The best fit with one coefficient held, over the warm start and, unless that is close, the other optima."""
-        others = self.others[:0] if close else self.others
-        rows, num_starts = len(at), 1 + len(others)
-        starts = np.concatenate([warm[:, None], np.repeat(others[None], rows, axis=0)], axis=1)
-        starts[np.arange(rows), :, coefficient] = at[:, None]
+    def moved(self, starts: Array, coefficient: int, at: float) -> Array:
+        """Starts with one coefficient moved and its term's others after it, so that the term keeps its middle height.
+
+        Without that a new exponent would lift or sink its term by orders of magnitude, from where no search returns.
+        """
+        starts = starts.copy()
+        change = at - starts[:, coefficient]
+        starts[:, coefficient] = at
+        mine = np.flatnonzero(self.problem.term_of == self.problem.term_of[coefficient])
+        prefactor, exponents = mine[0], mine[1:]
+        lever = self.middle[exponents]
+        if coefficient != prefactor:
+            starts[:, prefactor] -= change * self.middle[coefficient]
+        elif len(exponents) and lever @ lever > 1e-6:
+            starts[:, exponents] -= change[:, None] * lever / (lever @ lever)
+        return starts
+
+    def constrained(self, coefficient: NDArray[np.intp], at: Array, starts: Array) -> tuple[Array, Array]:
+        """The best fit of each row with one coefficient held; `starts` is (rows, starts, coefficients)."""
+        rows, num_starts = starts.shape[:2]
+        moved = [self.moved(starts[row], int(coefficient[row]), float(at[row])) for row in range(rows)]
         held = np.arange(self.problem.num_coefficients) == coefficient[:, None]
         held = np.repeat(held, num_starts, axis=0)
-        flat = starts.reshape(rows * num_starts, -1)
-        spread = 5 * self.delta if close else max(0.02, 5 * self.delta)
+        spread = max(0.02, 5 * self.delta)
         ends, values = solve(
-            self.problem, flat, self.log_y, self.ones, self.delta, fixed=held, spread=spread, max_steps=MAX_STEPS
+            self.problem, np.concatenate(moved), self.log_y, self.ones, self.delta, fixed=held, spread=spread
         )
         values = values.reshape(rows, num_starts)
         chosen = values.argmin(axis=1)
         ends = ends.reshape(rows, num_starts, -1)[np.arange(rows), chosen]
-        least = int(values.min(axis=1).argmin())
+        values = values[np.arange(rows), chosen]
         if values.min() < self.value:
-            self.best, self.value = ends[least], float(values.min())
-        return ends, values.min(axis=1)
+            self.best, self.value = ends[values.argmin()], float(values.min())
+        return ends, values
+
+
+class _Ladder:
+    """The rungs of one end of one interval, from the estimate outwards: where, the best fit there, its objective."""
+
+    def __init__(self, coefficient: int, side: float, theta: Array, value: float, scale: float, limit: float) -> None:
+        self.coefficient, self.side, self.scale, self.limit = coefficient, side, scale, limit
+        self.at, self.ends, self.values = [float(theta[coefficient])], [theta], [value]
+
+    def next_rungs(self) -> list[float]:
+        """Each twice as far as the last, up to the limit."""
+        done = len(self.at) - 1
+        reach = self.at[0] + self.side * 0.5 * self.scale * 2.0 ** np.arange(done, done + NUM_RUNGS)
+        inside = [float(place) for place in reach if self.side * (self.limit - place) > 0]
+        closed = len(inside) < NUM_RUNGS and self.at[-1] != self.limit
+        return [*inside, self.limit] if closed else inside
+
+    def last_accepted(self, ceiling: float) -> int:
+        """The outermost rung that fits: a search that got stuck further in does not end the interval there."""
+        return max(index for index, value in enumerate(self.values) if value <= ceiling or index == 0)
+
+    def is_open(self, ceiling: float) -> bool:
+        """Until two rungs in a row are refused, or the limit is reached."""
+        return self.at[-1] != self.limit and self.last_accepted(ceiling) > len(self.at) - 3
 
 
 def profile_intervals(
     problem: Problem, theta: Array, value: float, others: Array, log_y: Array, delta: float, threshold: float
 ) -> Profile:
     """`problem` is uncentred, so that a coefficient of the formula is one coordinate; `others` are further starts."""
-    size = problem.num_coefficients
-    base = max(value, smallest_value(len(log_y)))
-    search = _Search(problem, log_y, delta, np.concatenate([theta[None], others]))
-    search.value = value
-    search.best = theta
-    coefficient = np.repeat(np.arange(size), 2)
-    side = np.tile([-1.0, 1.0], size)
-    scale = _standard_errors(problem, theta, log_y)[coefficient]
-    limit = _limits(problem, theta, side)
-    inside = theta[coefficient].copy()
-    outside = np.full(2 * size, np.nan)
-    excess_inside, excess_outside = np.full(2 * size, -1.0), np.full(2 * size, np.nan)
-    warm = theta[None].repeat(2 * size, axis=0)
-
-    def evaluate(rows: NDArray[np.intp], at: Array, close: bool) -> Array:
-        ends, values = search.constrained(coefficient[rows], at, warm[rows], close)
-        warm[rows] = ends
-        return np.sqrt(np.maximum(values / base - 1, 0.0) / threshold) - 1
-
-    reach = 1.5 * scale
-    for _ in range(14):
-        rows = np.flatnonzero(np.isnan(outside) & (inside != limit))
-        if not len(rows):
-            break
-        at = theta[coefficient[rows]] + side[rows] * reach[rows]
-        at = np.where(side[rows] < 0, np.maximum(at, limit[rows]), np.minimum(at, limit[rows]))
-        excess = evaluate(rows, at, False)
-        beyond = excess > 0
-        outside[rows[beyond]], excess_outside[rows[beyond]] = at[beyond], excess[beyond]
-        inside[rows[~beyond]], excess_inside[rows[~beyond]] = at[~beyond], excess[~beyond]
-        reach[rows] *= 2.0
-    _bisect(evaluate, inside, outside, excess_inside, excess_outside)
-    at_floor = coefficient == (-1 if problem.floor is None else problem.floor)
-    unbounded = np.isnan(outside) & ~(at_floor & (side < 0))
-    ends = np.where(np.isnan(outside), limit, 0.5 * (inside + np.nan_to_num(outside)))
-    ends = np.where(unbounded, side * np.inf, ends)
+    ceiling = max(value, smallest_value(len(log_y))) * (1 + threshold)
+    search = _Search(problem, log_y, delta, theta, value)
+    starts = np.concatenate([theta[None], others])
+    scale = _standard_errors(problem, theta, log_y)
+    ladders = []
+    for index in range(problem.num_coefficients):
+        low = max(problem.lower[index], theta[index] - MAX_LOG_RANGE)
+        high = min(problem.upper[index], theta[index] + MAX_LOG_RANGE)
+        for side, limit in ((-1.0, float(low)), (1.0, float(high))):
+            ladders.append(_Ladder(index, side, theta, value, float(scale[index]), limit))
+    _climb(search, ladders, starts, ceiling)
+    ends = np.array([_end(search, ladder, ceiling, problem.floor) for ladder in ladders])
     return Profile(ends[0::2], ends[1::2], search.best, search.value)
 
 
-def _bisect(evaluate: "object", inside: Array, outside: Array, below: Array, above: Array) -> None:
-    """Halves the gap between the last accepted and the first refused value, by the secant where that is safe."""
-    assert callable(evaluate)
-    for turn in range(9):
-        gap = np.abs(outside - inside) / np.maximum(np.abs(outside) + np.abs(inside), 1e-12)
-        rows = np.flatnonzero(~np.isnan(outside) & (gap > 1e-4))
-        if not len(rows):
+def _climb(search: _Search, ladders: list[_Ladder], starts: Array, ceiling: float) -> None:
+    """Adds rungs to all ladders at once, each then tried again from its neighbours, until every end is found."""
+    while growing := [ladder for ladder in ladders if ladder.at[-1] == ladder.at[0] or ladder.is_open(ceiling)]:
+        rungs = [(ladder, place) for ladder in growing for place in ladder.next_rungs()]
+        growing = [ladder for ladder in growing if ladder.at[-1] != ladder.limit]
+        if not rungs:
             return
-        share = np.clip(below[rows] / (below[rows] - above[rows]), 0.1, 0.9) if turn % 3 else np.full(len(rows), 0.5)
-        at = inside[rows] + share * (outside[rows] - inside[rows])
-        excess = evaluate(rows, at, True)
-        beyond = excess > 0
-        outside[rows[beyond]], above[rows[beyond]] = at[beyond], excess[beyond]
-        inside[rows[~beyond]], below[rows[~beyond]] = at[~beyond], excess[~beyond]
+        warm = np.array([np.concatenate([ladder.ends[-1][None], starts]) for ladder, _ in rungs])
+        which = np.array([ladder.coefficient for ladder, _ in rungs])
+        ends, values = search.constrained(which, np.array([place for _, place in rungs]), warm)
+        for (ladder, place), end, value in zip(rungs, ends, values, strict=True):
+            ladder.at.append(place)
+            ladder.ends.append(end)
+            ladder.values.append(float(value))
+        for _ in range(2):
+            _try_neighbours(search, growing, ceiling)
+
+
+def _try_neighbours(search: _Search, ladders: list[_Ladder], ceiling: float) -> None:
+    """A refused rung may only be a search that got stuck: try it from where its neighbours ended."""
+    refused = [
+        (ladder, index) for ladder in ladders for index in range(1, len(ladder.at)) if ladder.values[index] > ceiling
+    ]
+    if not refused:
+        return
+    near = [[ladder.ends[index - 1], ladder.ends[min(index + 1, len(ladder.at) - 1)]] for ladder, index in refused]
+    which = np.array([ladder.coefficient for ladder, _ in refused])
+    places = np.array([ladder.at[index] for ladder, index in refused])
+    ends, values = search.constrained(which, places, np.array(near))
+    for (ladder, index), end, value in zip(refused, ends, values, strict=True):
+        if value < ladder.values[index]:
+            ladder.ends[index], ladder.values[index] = end, float(value)
+
+
+def _end(search: _Search, ladder: _Ladder, ceiling: float, floor: int | None) -> float:
+    """Between the last accepted rung and the next, by the secant of the root of the statistic and by halves."""
+    index = ladder.last_accepted(ceiling)
+    if index == len(ladder.at) - 1:
+        at_zero = ladder.coefficient == floor and ladder.side < 0
+        return ladder.limit if at_zero else ladder.side * np.inf
+    inside, outside = ladder.at[index], ladder.at[index + 1]
+    near = np.array([ladder.ends[index], ladder.ends[index + 1]])
+    base = search.start_value
+    below, above = (np.sqrt(max(ladder.values[i] - base, 0.0) / (ceiling - base)) - 1 for i in (index, index + 1))
+    for turn in range(8):
+        if abs(outside - inside) <= 1e-3 * ladder.scale:
+            break
+        share = float(np.clip(below / (below - above), 0.1, 0.9)) if turn % 3 else 0.5
+        place = inside + share * (outside - inside)
+        ends, values = search.constrained(np.array([ladder.coefficient]), np.array([place]), near[None])
+        excess = np.sqrt(max(float(values[0]) - base, 0.0) / (ceiling - base)) - 1
+        if excess > 0:
+            outside, above, near[1] = place, excess, ends[0]
+        else:
+            inside, below, near[0] = place, excess, ends[0]
+    return 0.5 * (inside + outside)
 
 
 def _standard_errors(problem: Problem, theta: Array, log_y: Array) -> Array:
@@ -207,10 +266,3 @@ def _standard_errors(problem: Problem, theta: Array, log_y: Array) -> Array:
     inverse = np.linalg.pinv(scaled @ scaled.T, rcond=1e-10, hermitian=True)
     errors = spread * np.sqrt(np.maximum(np.diag(inverse), 1.0)) / np.maximum(size, 1e-12)
     return np.clip(errors, 1e-9, 5.0)
-
-
-def _limits(problem: Problem, theta: Array, side: Array) -> Array:
-    """How far a coefficient is followed: exponents to their bound, prefactors over 26 orders of magnitude."""
-    low = np.maximum(problem.lower, theta - MAX_LOG_RANGE)
-    high = np.minimum(problem.upper, theta + MAX_LOG_RANGE)
-    return np.where(side < 0, low.repeat(2), high.repeat(2))

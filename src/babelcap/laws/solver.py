@@ -42,8 +42,9 @@ class Problem:
 
     @property
     def reach(self) -> Array:
-        """The longest step: a factor of e^3 for a prefactor, the whole range for the floor."""
+        """The longest step: e^3 for a prefactor (more where it is not centred), the whole range for the floor."""
         reach = np.full(self.num_coefficients, 3.0)
+        reach[np.isinf(self.lower)] = 100.0
         if self.floor is not None:
             reach[self.floor] = self.upper[self.floor]
         return reach
@@ -200,5 +201,6 @@ class _Batch:
         diagonal = np.einsum("rii->ri", hessian)
         diagonal += np.where(held, 1.0, 1e-9 * diagonal + 1e-12 * diagonal.max(axis=1, keepdims=True) + 1e-300)
         step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-        step = np.clip(np.nan_to_num(step), -problem.reach, problem.reach)
+        step = np.nan_to_num(step)
+        step /= np.maximum(np.max(np.abs(step) / problem.reach, axis=1, keepdims=True), 1.0)
         return step, 0.5 * np.sum(step * gradient, axis=1)
