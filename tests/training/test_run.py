@@ -359,3 +359,8 @@ def test_published_configurations_load(path: Path) -> None:
     config = load_config(TrainConfig, path)
     assert config.batch_size == (1024 if path.parent.name == "pretrain" else 256)
     assert math.isclose(config.optimiser.learning_rate, 1e-4 if path.parent.name == "pretrain" else 5e-5)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("micro/*.toml")), ids=lambda path: path.stem)
+def test_micro_configurations_load(path: Path) -> None:
+    assert load_config(TrainConfig, path).data.image_size_px == 64
