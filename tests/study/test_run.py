@@ -20,6 +20,7 @@ from babelcap.storage import read_json, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.grid import plan_study
 from babelcap.study.runner import claimed, describe_plan, remove_leftovers
+from babelcap.study.steps import locked
 
 SECONDS = 300
 Values = Callable[..., dict[str, Any]]
@@ -57,13 +58,18 @@ def comparable(study: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, start: Start, values_of: Values) -> Path:
-    study = tmp_path_factory.mktemp("studies") / "finished"
-    process = start(study)
-    output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, errors
-    assert output.strip().splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
-    num_steps = len(plan_study(build_config(StudyConfig, values_of(study))).steps)
-    assert f"[{num_steps}/{num_steps}]" in errors
+    """One study for all tests, also where they run in several processes."""
+    root = tmp_path_factory.getbasetemp()
+    study = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "finished"
+    with locked(study.parent / "finished.lock"):
+        if (study / "finished.json").is_file():
+            return study
+        process = start(study)
+        output, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, errors
+        assert output.strip().splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
+        num_steps = len(plan_study(build_config(StudyConfig, values_of(study))).steps)
+        assert f"[{num_steps}/{num_steps}]" in errors
     return study
 
 
