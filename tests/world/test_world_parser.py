@@ -121,3 +121,8 @@ def test_any_text_can_be_read(text: str) -> None:
     for language in GRAMMARS:
         assert isinstance(parse_text(text, language), Claims)
         parse_strict(text, language)
+
+
+def test_two_things_on_one_side_are_no_sentence_of_the_grammar() -> None:
+    assert parse_strict("At the top there is a red ball, and at the bottom there is a blue table.", "en") is not None
+    assert parse_strict("At the top there is a red ball, and at the top there is a blue table.", "en") is None

@@ -13,7 +13,7 @@ from babelcap.world.grammar.captions import CAPTIONS
 from babelcap.world.grammar.engine import Features, Slot, parse_template
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention, Sentence, only_noun
-from babelcap.world.realise import grammar_of, templates
+from babelcap.world.realise import grammar_of, required_slots, templates
 from babelcap.world.scenes import COLOURS, COUNTS, NOUNS, RELATIONS, SIDES
 
 ALL_MENTIONS = tuple(
@@ -41,7 +41,9 @@ def parse_sentence(text: str, language: str) -> Sentence | None:
             if match is None:
                 continue
             for sentence in _readings(kind, template, language, match.groups()):
-                if grammar.realise(template, sentence) == text:
+                # Two things on one side are in no relation: a template of relations does not say that.
+                is_whole = sentence.relation is not None or "relation" not in required_slots(kind)
+                if is_whole and grammar.realise(template, sentence) == text:
                     return sentence
     return None
 
