@@ -68,7 +68,7 @@ class TrainConfig(ConfigModel):
     policy: str = "pretraining"  # what trains: see `babelcap model info --policy`
     budgets: tuple[int, ...] = (500,)  # optimiser steps
     batch_size: int = Field(1024, ge=1)  # samples of one step, over all ranks
-    dropout: float | None = Field(None, ge=0, lt=1)  # None: as the model's configuration says
+    dropout: float | None = Field(None, ge=0, lt=1)  # of states; None: as the model's configuration says
     seed: int = 0
     evaluate_every_steps: int | None = resource(None)
     export: bool = resource(True)

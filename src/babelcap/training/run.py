@@ -270,11 +270,11 @@ def _loader_config(config: TrainConfig) -> LoaderConfig:
 
 
 def _set_dropout(model: Captioner, dropout: float | None) -> None:
-    """Dropout as the run wants it, in every part that trains."""
+    """Dropout of the states as the run wants it. That of attention stays the model's: it rules out fused attention."""
     if dropout is None:
         return
     for module in (*model.encoder.text_encoder.modules(), *model.decoder.modules()):
-        if isinstance(getattr(module, "dropout", None), float):
+        if isinstance(getattr(module, "dropout", None), float) and not hasattr(module, "q_proj"):
             module.dropout = dropout
 
 
