@@ -6,6 +6,7 @@ A step that was stopped starts anew in an empty folder; a training goes on from 
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -38,6 +39,7 @@ from babelcap.training.run import train
 from babelcap.world.corpus import WorldConfig, make_world
 
 RESULTS, CAPTIONS = "results.json", "captions.jsonl"
+MICRO_BATCH_SIZE = 16  # samples grouped by length: a fifth less padding than whole batches of 32
 Job = dict[str, Any]
 
 
@@ -121,7 +123,11 @@ def train_config(job: Job, model: Path, corpus: Path, folder: Path) -> TrainConf
         },
         "optimiser": {name: settings[name] for name in ("learning_rate", "weight_decay")},
         "schedule": settings["schedule"],
-        "parallel": {"micro_batch_size": settings["batch_size"], "num_threads": 1, "precision": "fp32"},
+        "parallel": {
+            "micro_batch_size": math.gcd(settings["batch_size"], MICRO_BATCH_SIZE),
+            "num_threads": 1,
+            "precision": "fp32",
+        },
         "checkpoint": {"every_steps": job["resources"].get("checkpoint_every_steps", 500), "keep": 1},
         "log": {"trackers": [], "every_steps": 100},
     }
