@@ -29,6 +29,7 @@ test: $(READY)  ## run the default tests (minutes on two cores)
 
 test-slow: $(READY)  ## run the tests that take longer
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto -m slow
+	$(TEST_ENV) BABELCAP_HYPOTHESIS=search $(BIN)/python -m pytest -n auto $$(grep -l "^@given" -r tests)
 
 test-cluster: $(READY)  ## install and start Slurm on this machine and run jobs through it (root; minutes)
 	bash cluster/install_slurm.sh

@@ -4,9 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Some virtual machines announce AMX and then stop a bf16 product with an illegal instruction.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# The same commit gives the same verdict; `make test-slow` searches with fresh examples.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("search", max_examples=500)
+settings.load_profile(os.environ.get("BABELCAP_HYPOTHESIS", "repeatable"))
 
 
 @pytest.fixture(scope="session")

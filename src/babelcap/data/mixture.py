@@ -146,7 +146,9 @@ def apportion(totals: np.ndarray, weights: np.ndarray) -> np.ndarray:
     missing = totals - counts.sum(axis=1)
     while (missing > 0).any():
         open_rows = np.flatnonzero(missing > 0)
-        chosen = ((counts[open_rows] + 0.5) / weights).argmin(axis=1)
+        with np.errstate(over="ignore"):  # of a weight next to nothing: infinitely late is the right answer
+            turns = (counts[open_rows] + 0.5) / weights
+        chosen = turns.argmin(axis=1)
         counts[open_rows, chosen] += 1
         missing[open_rows] -= 1
     return counts
