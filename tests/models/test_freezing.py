@@ -50,6 +50,12 @@ def test_all_and_cross_attention(family: str) -> None:
     assert all(name.startswith("decoder.layers.") and "encoder_att" in name for name in only)
 
 
+@pytest.mark.parametrize("family", ["florence", "gemma"])
+def test_text_trains_all_but_the_vision(family: str) -> None:
+    frozen = all_names(family) - trained_names(family, "text")
+    assert frozen == {name for name in all_names(family) if name.startswith(("encoder.vision_", "encoder.proj"))}
+
+
 def test_a_policy_undoes_the_one_before() -> None:
     model = model_of("gemma")
     apply_policy(apply_policy(model, "cross-attention"), "all")

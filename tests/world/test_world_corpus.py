@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from babelcap.coverage import Coverage, Pair, Task
+from babelcap.coverage import Coverage, Pair, Style, Task
 from babelcap.data.store import Corpus
 from babelcap.data.text import encode_prefix
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.world.corpus import WorldConfig, load_truth, make_image, make_world, read_free_text, read_lines
+from babelcap.world.grammar.captions import OPENINGS
 from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import text_claims
 from babelcap.world.realise import GRAMMARS
-from babelcap.world.scenes import holdout_pairs
+from babelcap.world.scenes import NOUNS, Scope, holdout_pairs
 from babelcap.world.score import rates, score_caption
 
 CONFIG = WorldConfig(num_images=30, num_eval_images=6, num_holdout_images=6, num_text_lines=150)
@@ -98,6 +99,32 @@ def test_both_sides_of_a_translation_say_the_same(world: Path) -> None:
                 assert target is not None
                 assert text_claims(source) == text_claims(target), annotation
                 assert annotation.score is not None
+
+
+@pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.0), (0.3, 0.2, 0.4), (1.0, 1.0, 1.0)])
+def test_so_many_translated_sentences_are_shaped_like_captions(share: float, low: float, high: float) -> None:
+    config = CONFIG.model_copy(update={"caption_share": share, "num_images": 60})
+    kinds = [
+        sentence.kind
+        for index in range(60)
+        for annotation in make_image(config, index).annotations
+        if annotation.origin == "world/web"
+        for sentence in parse_strict(annotation.target, annotation.language) or ()
+    ]
+    assert low <= sum(kind in OPENINGS for kind in kinds) / len(kinds) <= high
+
+
+def test_a_smaller_scope_is_kept_to_by_pictures_and_texts(tmp_path: Path) -> None:
+    few = {"scope": Scope(num_nouns=5, max_count=1), "styles": (Style.SHORT, Style.DETAILED), "num_text_lines": 0}
+    make_world(tmp_path / "few", CONFIG.model_copy(update=few))
+    corpus = Corpus.open(tmp_path / "few")
+    assert corpus.counts("train")[Pair(Task.CAPTION, "en")] == 2 * 30
+    for row in corpus.rows():
+        for annotation in row.annotations:
+            claims = text_claims(parse_strict(annotation.target, annotation.language) or ())
+            assert {claim.noun for claim in claims.things} <= set(NOUNS[:5])
+            assert {claim.count for claim in claims.things} <= {1, None}
+    assert {thing.noun for scene in load_truth(tmp_path / "few").values() for thing in scene.things} == set(NOUNS[:5])
 
 
 @pytest.mark.parametrize(("probability", "low", "high"), [(1.0, 0.99, 1.0), (0.9, 0.88, 0.96), (0.0, 0.1, 0.3)])

@@ -8,7 +8,6 @@ captions of other scenes reach, and for the language one of all languages drawn 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
 import torch
@@ -95,14 +94,16 @@ def evaluate_captions(
             texts = _generate(
                 model, processor, features, coverage, variant, style, num_beams, max_new_tokens, batch_size, shortlists
             )
-            for language, captions in texts.items():
-                for picture, text in zip(pictures, captions, strict=True):
-                    score = score_caption(text, language, picture.scene)
-                    generated.append(Generated(picture.key, language, variant, text, score))
+            for language in coverage.languages:
+                prefix = language.prefix if "prefix" in variant else ""
+                for picture, whole in zip(pictures, texts[language.code], strict=True):
+                    score = score_caption(whole, language.code, picture.scene, prefix=prefix)
+                    text = whole.removeprefix(prefix).strip()
+                    generated.append(Generated(picture.key, language.code, variant, text, score))
             advance(len(pictures))
     model.train(was_training)
     results = [result for variant in wanted for result in _results(generated, variant, split, coverage, style)]
-    return results + chance_results(split, coverage), generated
+    return results + chance_results(split, coverage, [picture.scene for picture in pictures]), generated
 
 
 def check_variant(name: str) -> Variant:
@@ -168,7 +169,7 @@ def _generate(
     batch_size: int,
     shortlists: Shortlists | None,
 ) -> dict[str, list[str]]:
-    """Language -> captions. Without prefix and shortlist, which differ between languages, these share batches."""
+    """Language -> captions with their prefix. Without prefix and shortlist, which differ, languages share batches."""
     rows = [(language, number) for language in coverage.languages for number in range(len(features))]
     groups = [rows]
     if variant != "plain":
@@ -188,7 +189,7 @@ def _generate(
                 num_beams=num_beams,
                 max_new_tokens=max_new_tokens,
             )
-            for (language, _), text in zip(some, processor.decode(ids, prefix), strict=True):
+            for (language, _), text in zip(some, processor.decode(ids), strict=True):
                 texts[language.code].append(text)
     return texts
 
@@ -219,20 +220,16 @@ def _results(
     ]
 
 
-def chance_results(split: str, coverage: Coverage) -> list[EvalResult]:
+def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene]) -> list[EvalResult]:
     """The same for every language: content is scored from meaning, not from words."""
-    chance = dict(_chance()) | {"right_language": 1 / len(coverage.languages)}
+    content = chance_rates(scenes) if len(scenes) > 1 else {}
+    chance = content | {"right_language": 1 / len(coverage.languages)}
     pairs = [str(Pair(Task.CAPTION, language.code)) for language in coverage.languages]
     return [
         _result(f"captions/{name}/chance", split, dict.fromkeys(pairs, chance[rate]), {}, coverage, {})
         for name, rate in MEASURES.items()
         if rate in chance
     ]
-
-
-@lru_cache
-def _chance() -> tuple[tuple[str, float], ...]:
-    return tuple(chance_rates().items())
 
 
 def _result(

@@ -39,6 +39,12 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
             **_PAPER,
         ),
         "finetuning": Policy("the same as in pretraining", otherwise=True, **_PAPER),
+        "text": Policy(
+            "vision tower and projector frozen; the whole decoder trains, a Gemma one too",
+            bart=((VISION, False),),
+            gemma=((VISION, False),),
+            otherwise=True,
+        ),
         "all": Policy("everything trains", bart=(), gemma=(), otherwise=True),
         "cross-attention": Policy(
             "only the decoder's cross-attention trains, with its norm and gate",

@@ -19,7 +19,17 @@ from typing import Any
 
 from babelcap.errors import UserError
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# One thread each; and what a step of training frees is kept for the next one: returning it to the system and getting
+# it back, page by page, took a tenth of a small model's time (glibc; others ignore these).
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
 PARENT_CHECK_SECONDS = 0.2
 MAX_IDLE_DEATHS = 5
 STOP_SECONDS = 20.0  # that a worker has to save its training in, when it is asked to leave
@@ -88,8 +98,8 @@ class Pool:
     def __init__(self, num_workers: int, entry: str, logs: Path) -> None:
         self.entry, self.logs, self.num_idle_deaths = entry, logs, 0
         logs.mkdir(parents=True, exist_ok=True)
-        self._environment = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # inherited by what is spawned
+        self._environment = {name: os.environ.get(name) for name in ENVIRONMENT}
+        os.environ.update(ENVIRONMENT)  # inherited by what is spawned
         self.workers = [self._new(number) for number in range(num_workers)]
 
     def _new(self, number: int) -> Worker:

@@ -25,7 +25,7 @@ def make_optimiser(model: nn.Module, config: OptimiserConfig, device: torch.devi
         lr=config.learning_rate,
         betas=config.betas,
         eps=config.epsilon,
-        fused=True if device.type == "cuda" else None,
+        fused=True,
     )
 
 

@@ -6,27 +6,34 @@ caption translated.
 """
 
 import random
-from dataclasses import dataclass
 
+from pydantic import Field
+
+from babelcap.config import ConfigModel
 from babelcap.coverage import Coverage, Style, Task
 from babelcap.records import Annotation
 from babelcap.world.meaning import Sentence
 from babelcap.world.plan import fit, loosen, plan_caption, plan_web
 from babelcap.world.realise import realise
-from babelcap.world.scenes import Scene, draw_scene
+from babelcap.world.scenes import WHOLE, Scene, Scope, draw_scene
 
-SHARE_PARAGRAPHS = 0.4
 LINES_IN_PARAGRAPH = (2, 3)
 ORIGIN_CAPTION = "world/caption"
 ORIGIN_WEB = "world/web"
 
 
-@dataclass(frozen=True)
-class Wording:
-    """How training texts are made: how well translations fit, and how many there are for a picture and language."""
+class Wording(ConfigModel):
+    """How texts are made, and what they may name."""
 
-    match_probability: float = 0.9
-    translations_per_image: int = 2
+    match_probability: float = Field(0.9, ge=0, le=1)  # of each attribute of a translation to be the picture's
+    translations_per_image: int = Field(2, ge=0)  # into each language
+    paragraph_share: float = Field(0.4, ge=0, le=1)  # of the translations, those of two or three sentences
+    caption_share: float = Field(0.3, ge=0, le=1)  # of the sentences of translations, those shaped like a caption
+    styles: tuple[Style, ...] = Field(tuple(Style), min_length=1)  # of captions
+    scope: Scope = WHOLE  # of pictures and their texts; free text always speaks of everything
+
+
+FREE = Wording(match_probability=1.0, caption_share=0.0)
 
 
 def training_annotations(
@@ -35,16 +42,16 @@ def training_annotations(
     """Every style of caption in every seen caption language, and translations into every seen one."""
     annotations: list[Annotation] = []
     captioned = [pair.language for pair in coverage.seen_pairs if pair.task is Task.CAPTION]
-    for style in Style:
+    for style in wording.styles:
         annotations += _captions(scene, style, captioned, rng)
     for pair in coverage.seen_pairs:
         if pair.task is not Task.TRANSLATION:
             continue
         for _ in range(wording.translations_per_image):
-            sentences, score = draw_web(scene, wording.match_probability, rng, avoid_held_out=avoid_held_out)
+            sentences, score = draw_web(scene, wording, rng, avoid_held_out=avoid_held_out)
             annotations.append(_translation(sentences, pair.language, coverage, ORIGIN_WEB, score))
         if pair.language in captioned and wording.translations_per_image:
-            plan = plan_caption(scene, rng.choice(list(Style)), rng)
+            plan = plan_caption(scene, rng.choice(wording.styles), rng)
             annotations.append(_translation(plan, pair.language, coverage, ORIGIN_CAPTION, 1.0))
     return annotations
 
@@ -54,25 +61,34 @@ def evaluation_annotations(
 ) -> list[Annotation]:
     """One caption and one translation in every language: the style goes round, the meaning is the same in all."""
     codes = [language.code for language in coverage.languages]
-    annotations = _captions(scene, list(Style)[index % len(Style)], codes, rng)
-    sentences, score = draw_web(scene, wording.match_probability, rng, avoid_held_out=avoid_held_out)
+    annotations = _captions(scene, wording.styles[index % len(wording.styles)], codes, rng)
+    sentences, score = draw_web(scene, wording, rng, avoid_held_out=avoid_held_out)
     targets = [code for code in codes if code != coverage.source_language]
     return annotations + [_translation(sentences, code, coverage, ORIGIN_WEB, score) for code in targets]
 
 
 def draw_web(
-    scene: Scene, match_probability: float, rng: random.Random, *, avoid_held_out: bool = True
+    scene: Scene, wording: Wording, rng: random.Random, *, avoid_held_out: bool = True
 ) -> tuple[list[Sentence], float]:
     """One sentence or a paragraph, and the share of attributes in which it agrees with the scene."""
-    count = rng.choice(LINES_IN_PARAGRAPH) if rng.random() < SHARE_PARAGRAPHS else 1
-    loosened = [loosen(scene, match_probability, rng, avoid_held_out=avoid_held_out) for _ in range(count)]
-    return [plan_web(other, rng) for other in loosened], sum(fit(scene, other) for other in loosened) / count
+    count = rng.choice(LINES_IN_PARAGRAPH) if rng.random() < wording.paragraph_share else 1
+    match, scope = wording.match_probability, wording.scope
+    loosened = [loosen(scene, match, rng, scope, avoid_held_out=avoid_held_out) for _ in range(count)]
+    sentences = [_plan_sentence(other, wording, rng) for other in loosened]
+    return sentences, sum(fit(scene, other) for other in loosened) / count
+
+
+def _plan_sentence(scene: Scene, wording: Wording, rng: random.Random) -> Sentence:
+    """Of another shape than a caption, or, since similarity to pictures finds captions too, one of a caption's."""
+    if wording.caption_share and rng.random() < wording.caption_share:
+        return plan_caption(scene, Style.SHORT, rng)[0]
+    return plan_web(scene, rng)
 
 
 def draw_free_text(rng: random.Random, kind: str) -> list[Sentence]:
     """Text that belongs to no picture: `web` or `captions`."""
     scene = draw_scene(rng)
-    return draw_web(scene, 1.0, rng)[0] if kind == "web" else plan_caption(scene, rng.choice(list(Style)), rng)
+    return draw_web(scene, FREE, rng)[0] if kind == "web" else plan_caption(scene, rng.choice(list(Style)), rng)
 
 
 def _captions(scene: Scene, style: Style, languages: list[str], rng: random.Random) -> list[Annotation]:

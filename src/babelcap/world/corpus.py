@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from babelcap.config import ConfigModel, content_hash, resource
+from babelcap.config import content_hash, resource
 from babelcap.coverage import Coverage, Task
 from babelcap.data.progress import progress
 from babelcap.data.store import CorpusWriter
@@ -38,24 +38,18 @@ MAX_TOKENIZER_LINES = 20000
 PARALLEL_FROM = 1000  # images; below, starting processes costs more than it saves
 
 
-class WorldConfig(ConfigModel):
+class WorldConfig(Wording):
     num_images: int = Field(5000, ge=0)  # of the training split
     num_eval_images: int = Field(500, ge=0)
     num_holdout_images: int = Field(200, ge=0)
     size_px: int = Field(64, ge=16, le=1024)
     image_format: Literal["png", "jpg"] = "png"
     seed: int = 0
-    match_probability: float = Field(0.9, ge=0, le=1)
-    translations_per_image: int = Field(2, ge=0)  # into each language
     coverage: Coverage = Coverage()
     num_text_lines: int = Field(5000, ge=0)  # of each kind and language
     num_encoder_tokens: int = Field(1000, ge=300)
     num_decoder_tokens: int = Field(4000, ge=700)
     num_workers: int = resource(2, ge=1)
-
-    @property
-    def wording(self) -> Wording:
-        return Wording(self.match_probability, self.translations_per_image)
 
 
 class Made(NamedTuple):
@@ -122,16 +116,14 @@ def make_image(config: WorldConfig, index: int) -> Made:
     split = TRAIN if after_training < 0 else EVAL if after_training < config.num_eval_images else HOLDOUT
     within = index if split == TRAIN else after_training - (config.num_eval_images if split == HOLDOUT else 0)
     rng = generator(config.seed, f"image/{split}", within)
-    scene = draw_scene(rng, held_out=split == HOLDOUT)
+    scene = draw_scene(rng, config.scope, held_out=split == HOLDOUT)
     picture = encode(render(scene, rng, config.size_px), config.image_format)
     rng = generator(config.seed, f"text/{split}", within)
     if split == TRAIN:
-        annotations = training_annotations(scene, config.coverage, config.wording, rng)
+        annotations = training_annotations(scene, config.coverage, config, rng)
     else:
         held_out = split == HOLDOUT
-        annotations = evaluation_annotations(
-            scene, config.coverage, config.wording, rng, within, avoid_held_out=not held_out
-        )
+        annotations = evaluation_annotations(scene, config.coverage, config, rng, within, avoid_held_out=not held_out)
     return Made(f"{index:09d}", split, picture, annotations, scene)
 
 

@@ -15,12 +15,12 @@ from babelcap.world.realise import required_slots
 from babelcap.world.scenes import (
     COLOURS,
     GROUNDS,
-    NOUNS,
     POSITIONS,
     RELATIONS,
+    WHOLE,
     Scene,
+    Scope,
     Thing,
-    draw_count,
     draw_size,
     holdout_pairs,
 )
@@ -83,7 +83,9 @@ def _sentence(kind: str, mentions: tuple[Mention, ...], scene: Scene, rng: rando
     )
 
 
-def loosen(scene: Scene, match_probability: float, rng: random.Random, *, avoid_held_out: bool = True) -> Scene:
+def loosen(
+    scene: Scene, match_probability: float, rng: random.Random, scope: Scope = WHOLE, *, avoid_held_out: bool = True
+) -> Scene:
     """The scene with each attribute kept with the given probability and drawn from all values otherwise."""
 
     def kept() -> bool:
@@ -92,10 +94,10 @@ def loosen(scene: Scene, match_probability: float, rng: random.Random, *, avoid_
     things: list[Thing] = []
     for thing in scene.things:
         taken = {other.noun for other in things}
-        noun = thing.noun if kept() and thing.noun not in taken else _other(rng, NOUNS, taken)
+        noun = thing.noun if kept() and thing.noun not in taken else _other(rng, scope.nouns, taken)
         colour = thing.colour if kept() else rng.choice(COLOURS)
         size = thing.size if kept() else draw_size(rng)
-        count = thing.count if kept() else draw_count(rng)
+        count = thing.count if kept() else scope.draw_count(rng)
         while avoid_held_out and (noun, colour) in holdout_pairs():
             colour = rng.choice(COLOURS)
         things.append(Thing(noun=noun, colour=colour, size=size, count=count))

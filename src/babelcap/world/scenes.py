@@ -8,7 +8,7 @@ import random
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 NOUNS = (
     "ball", "cube", "star", "tree", "house", "car", "fish", "bird", "cat", "boat", "flower", "cup", "key", "hat",
@@ -32,6 +32,25 @@ SIDES = {
     "below": ("bottom", "top"),
 }
 SHARE_SINGLE = 0.35
+
+
+class Scope(BaseModel):
+    """How much of the world is drawn and said: the first so many nouns, and up to so many things of a kind."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_nouns: int = Field(len(NOUNS), ge=3, le=len(NOUNS))  # a scene has two, and a loosened one may need another
+    max_count: int = Field(max(COUNTS), ge=1, le=max(COUNTS))
+
+    @property
+    def nouns(self) -> tuple[str, ...]:
+        return NOUNS[: self.num_nouns]
+
+    def draw_count(self, rng: random.Random) -> int:
+        return rng.choices(COUNTS[: self.max_count], COUNT_WEIGHTS[: self.max_count])[0]
+
+
+WHOLE = Scope()
 
 
 class Thing(BaseModel):
@@ -79,24 +98,22 @@ def draw_size(rng: random.Random) -> str:
     return rng.choices(SIZES, SIZE_WEIGHTS)[0]
 
 
-def draw_count(rng: random.Random) -> int:
-    return rng.choices(COUNTS, COUNT_WEIGHTS)[0]
-
-
-def draw_noun_and_colour(rng: random.Random, held_out: bool | None, without: frozenset[str]) -> tuple[str, str]:
+def draw_noun_and_colour(
+    rng: random.Random, scope: Scope, held_out: bool | None, without: frozenset[str]
+) -> tuple[str, str]:
     """`held_out` True: only pairs of the hold-out; False: none of them; None: all."""
     while True:
-        noun, colour = rng.choice(NOUNS), rng.choice(COLOURS)
+        noun, colour = rng.choice(scope.nouns), rng.choice(COLOURS)
         if noun not in without and (held_out is None or ((noun, colour) in holdout_pairs()) is held_out):
             return noun, colour
 
 
-def draw_scene(rng: random.Random, *, held_out: bool | None = False) -> Scene:
+def draw_scene(rng: random.Random, scope: Scope = WHOLE, *, held_out: bool | None = False) -> Scene:
     """A scene; with `held_out` True each thing has a noun and colour never drawn together in training."""
     things: list[Thing] = []
     for _ in range(1 if rng.random() < SHARE_SINGLE else 2):
-        noun, colour = draw_noun_and_colour(rng, held_out, frozenset(thing.noun for thing in things))
-        things.append(Thing(noun=noun, colour=colour, size=draw_size(rng), count=draw_count(rng)))
+        noun, colour = draw_noun_and_colour(rng, scope, held_out, frozenset(thing.noun for thing in things))
+        things.append(Thing(noun=noun, colour=colour, size=draw_size(rng), count=scope.draw_count(rng)))
     where: dict[str, Any] = (
         {"position": rng.choice(POSITIONS)} if len(things) == 1 else {"relation": rng.choice(RELATIONS)}
     )

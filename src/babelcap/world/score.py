@@ -4,7 +4,7 @@ A rate is a ratio of sums over captions, so that a caption of many objects weigh
 is what true captions of *other* scenes reach: what a captioner gets that speaks the language and sees nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from babelcap.coverage import Style
 from babelcap.records import Record
@@ -12,7 +12,7 @@ from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import Claims, canonical_relation, text_claims
 from babelcap.world.parser import guess_language, parse_text
 from babelcap.world.plan import plan_caption
-from babelcap.world.scenes import Scene, Thing, draw_scene, generator
+from babelcap.world.scenes import Scene, Thing, generator
 
 
 class CaptionScore(Record):
@@ -129,15 +129,15 @@ def rates(scores: Iterable[CaptionScore]) -> dict[str, float]:
     }
 
 
-def chance_rates(num_captions: int = 4000, seed: int = 0) -> dict[str, float]:
-    """The rates of true short captions of other scenes. Rates of language do not apply and are left out.
+def chance_rates(scenes: Sequence[Scene], num_captions: int = 4000, seed: int = 0) -> dict[str, float]:
+    """The rates of true short captions of others of the scenes. Rates of language do not apply and are left out.
 
     An attribute is only compared where the noun happens to be right, which is rare: hence the many captions.
     """
     scores = []
     for index in range(num_captions):
         rng = generator(seed, "chance", index)
-        scene, other = draw_scene(rng), draw_scene(rng)
+        scene, other = rng.sample(scenes, 2)
         scores.append(score_claims(text_claims(plan_caption(other, Style.SHORT, rng)), scene))
     found = rates(scores)
     return {name: value for name, value in found.items() if name not in ("right_language", "well_formed")}
