@@ -25,10 +25,10 @@ class BaseConfig(ConfigModel):
     tower_steps: int = Field(1800, ge=1)
     tower_batch_size: int = Field(64, ge=1)
     tower_learning_rate: float = Field(2e-3, gt=0)
-    caption_steps: int = Field(600, ge=1)  # of the English captioner
+    caption_steps: int = Field(2400, ge=1)  # of the English captioner
     caption_batch_size: int = Field(32, ge=1)
     caption_learning_rate: float = Field(2e-3, gt=0)
-    language_steps: int = Field(800, ge=1)  # of each language model
+    language_steps: int = Field(2000, ge=1)  # of each language model
     language_batch_size: int = Field(32, ge=1)
     language_learning_rate: float = Field(3e-3, gt=0)
     use_shipped: bool = resource(True)  # take what comes with the package where it was made by the same recipe

@@ -60,6 +60,9 @@ class StudyTraining(ConfigModel):
     batch_size: int = Field(32, ge=1)
     learning_rate: float = Field(2e-3, gt=0)
     learning_rates: dict[str, float] = Field({})  # of single sizes, in place of the one above
+    gate_rate_factor: float = Field(1.0, gt=0)
+    cross_attention_rate_factor: float = Field(1.0, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = Field(0.01, ge=0)
     dropout: float | None = Field(0.1, ge=0, lt=1)
     schedule: ScheduleConfig = ScheduleConfig(kind="wsd", warmup_steps=50)

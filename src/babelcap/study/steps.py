@@ -32,7 +32,7 @@ from babelcap.storage import read_json, write_json, write_text
 from babelcap.study.base_config import BaseConfig
 from babelcap.study.bases import DECODER_TOKENIZER, Base, build_part
 from babelcap.study.graph import DONE
-from babelcap.training.config import TrainConfig
+from babelcap.training.config import OptimiserConfig, TrainConfig
 from babelcap.training.features import FeatureStore, build_features, feature_key, weights_hash
 from babelcap.training.parallel import World
 from babelcap.training.run import train
@@ -121,7 +121,7 @@ def train_config(job: Job, model: Path, corpus: Path, folder: Path) -> TrainConf
             "num_workers": 0,
             **{name: settings[name] for name in batch},
         },
-        "optimiser": {name: settings[name] for name in ("learning_rate", "weight_decay")},
+        "optimiser": {name: value for name, value in settings.items() if name in OptimiserConfig.model_fields},
         "schedule": settings["schedule"],
         "parallel": {
             "micro_batch_size": math.gcd(settings["batch_size"], MICRO_BATCH_SIZE),

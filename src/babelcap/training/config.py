@@ -27,6 +27,8 @@ class DataConfig(BatchConfig):
 
 class OptimiserConfig(ConfigModel):
     learning_rate: float = Field(1e-4, gt=0)
+    gate_rate_factor: float = Field(1.0, gt=0)  # of the learning rate, for the gates of a Gemma decoder
+    cross_attention_rate_factor: float = Field(1.0, gt=0)  # for the rest of the cross-attention
     weight_decay: float = Field(0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)

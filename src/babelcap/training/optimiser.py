@@ -1,27 +1,46 @@
-"""AdamW over what trains. Matrices decay; biases, norms, gates and embeddings of positions do not."""
+"""AdamW over what trains. Matrices decay; biases, norms, gates and embeddings of positions do not.
+
+Adam moves a weight by about the learning rate a step, whatever its gradient. A gate is one number that starts at 0 and
+has to come near 1 before its cross-attention says anything: where steps are few, `gate_rate_factor` lets it.
+"""
+
+import re
 
 import torch
 from torch import nn
 
+from babelcap.models.freezing import CROSS_ATTENTION
 from babelcap.training.config import OptimiserConfig
 
+GATE = r"decoder\.layers\.\d+\.encoder_attn_gate"
 
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two groups in the order of the model's own parameters; a tied parameter is listed once."""
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    decayed = [parameter for name, parameter in trained if _decays(name, parameter)]
-    others = [parameter for name, parameter in trained if not _decays(name, parameter)]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+
+def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict]:
+    """By decay and by factor of the rate, each in the order of the model's own parameters; a tied one is listed once."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decay = config.weight_decay if _decays(name, parameter) else 0.0
+            groups.setdefault((decay, _rate_factor(name, config)), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "rate_factor": factor}
+        for (decay, factor), parameters in groups.items()
+    ]
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim >= 2 and "embed_positions" not in name
 
 
-def make_optimiser(model: nn.Module, config: OptimiserConfig, device: torch.device) -> torch.optim.AdamW:
+def _rate_factor(name: str, config: OptimiserConfig) -> float:
+    if re.fullmatch(GATE, name):
+        return config.gate_rate_factor
+    return config.cross_attention_rate_factor if re.fullmatch(CROSS_ATTENTION, name) else 1.0
+
+
+def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(
-        decay_groups(model, config.weight_decay),
+        parameter_groups(model, config),
         lr=config.learning_rate,
         betas=config.betas,
         eps=config.epsilon,
@@ -31,4 +50,4 @@ def make_optimiser(model: nn.Module, config: OptimiserConfig, device: torch.devi
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["rate_factor"]

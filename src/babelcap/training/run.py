@@ -118,7 +118,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
         model.gradient_checkpointing_enable({"use_reentrant": False})
     layers = [model.encoder.vision_tower, *model.encoder.text_encoder.layers, *model.decoder.layers]
     shard(model, layers, config.parallel, world)
-    optimiser = make_optimiser(model, config.optimiser, world.device)
+    optimiser = make_optimiser(model, config.optimiser)
     progress = _restore(run, leg, model, optimiser)
     macs = numbers["F"] * (2 + numbers["Pt"] / numbers["P"])  # forward, gradients of activations, and of what trains
     kept = branch_steps(run.legs, leg)
