@@ -78,11 +78,21 @@ def test_requeues_have_an_end(cluster, tmp_path: Path) -> None:
     assert "requeued 1 times (cluster.max_requeues)" in error_log(tmp_path, end)
 
 
+# The second rank fails at once. The first waits for it, as in a collective, until it is told to leave, and then fails.
+ONE_FAILS = """
+import os, sys, time
+from babelcap.training.signals import stop_requests
+
+with stop_requests() as stop:
+    while os.environ["SLURM_PROCID"] == "0" and not stop:
+        time.sleep(0.1)
+sys.exit(1 if stop else 2)
+"""
+
+
 def test_a_job_that_fails_is_not_started_again(cluster, tmp_path: Path) -> None:
-    """One rank fails; the other, which would wait for it, is ended with it."""
-    code = "import os, sys, time; sys.exit(2) if os.environ['SLURM_PROCID'] == '1' else time.sleep(600)"
-    end = cluster.run([sys.executable, "-c", code], tmp_path)
-    assert (end["JobState"], end["Restarts"]) == ("FAILED", "0")
+    end = cluster.run([sys.executable, "-c", ONE_FAILS], tmp_path)
+    assert (end["JobState"], end["ExitCode"], end["Restarts"]) == ("FAILED", "2:0", "0")
 
 
 def test_a_dry_run_is_what_is_submitted(cluster, tmp_path: Path) -> None:

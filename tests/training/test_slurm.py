@@ -242,28 +242,57 @@ def test_a_requeue_that_is_refused_is_a_fault(fake_slurm: Path) -> None:
     assert leave(REQUEUE_EXIT_CODE) == REQUEUE_EXIT_CODE
 
 
-LISTENS = "trap 'exit 75' USR1 TERM; echo ready > {flag}; while :; do sleep 0.05; done"
-IS_DEAF = "echo ready > {flag}; exec sleep 60"  # killed by the signal, as a process that is still importing
+# A command that says when it has begun, and leaves with a code when it is told to.
+BEGINS = """
+import signal, sys, time
+from babelcap.training.signals import stop_requests
+
+begun, code = sys.argv[1], int(sys.argv[2])
+open(begun, "w").close()
+"""
+LISTENS = """
+with stop_requests() as stop:
+    while not stop:
+        time.sleep(0.01)
+sys.exit(code)
+"""
+# It is told before it listens, as during the imports.
+LISTENS_LATE = f"""
+while not signal.sigpending():
+    time.sleep(0.01)
+{LISTENS}"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-@pytest.mark.parametrize("body", [LISTENS, IS_DEAF], ids=["listening", "deaf"])
-def test_a_stop_signal_is_handed_on_and_leads_to_a_requeue(fake_slurm: Path, body: str, number: signal.Signals) -> None:
-    flag = fake_slurm / "ready"
-    os.mkfifo(flag)
+def leave_when_told(folder: Path, body: str, number: signal.Signals, code: int) -> int | str | None:
+    """The exit code of a task that gets a signal while its command runs, which then ends with `code`."""
+    begun = folder / "begun"
+    os.mkfifo(begun)
 
     def send() -> None:
-        flag.read_text()  # waits until the command writes to it
+        begun.read_text()  # waits until the command opens it too
         os.kill(os.getpid(), number)
 
     sender = threading.Thread(target=send)
     sender.start()
     with pytest.raises(SystemExit) as caught:
-        TrainingTask(("sh", "-c", body.format(flag=flag)), 3)()
+        TrainingTask((sys.executable, "-c", BEGINS + body, str(begun), str(code)), 3)()
     sender.join()
-    assert caught.value.code == 0
-    assert calls(fake_slurm) == ["requeue 77"]
     assert signal.getsignal(number) == signal.SIG_DFL
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return caught.value.code
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("body", [LISTENS, LISTENS_LATE], ids=["listening", "importing"])
+def test_a_stop_signal_is_handed_on_and_leads_to_a_requeue(fake_slurm: Path, body: str, number: signal.Signals) -> None:
+    assert leave_when_told(fake_slurm, body, number, REQUEUE_EXIT_CODE) == 0
+    assert calls(fake_slurm) == ["requeue 77"]
+
+
+def test_a_fault_after_a_stop_signal_stays_a_fault(fake_slurm: Path) -> None:
+    """srun ends the other ranks of one that failed by SIGTERM, while the job is still RUNNING."""
+    assert leave_when_told(fake_slurm, LISTENS, signal.SIGTERM, 3) == 3
+    assert calls(fake_slurm) == []
 
 
 def test_importing_is_light() -> None:

@@ -24,11 +24,16 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Within the block stop signals only set the request; afterwards they do what they did before."""
+    """Within the block stop signals only set the request; afterwards they do what they did before.
+
+    Signals that were blocked before, as in the process that a Slurm task starts, are let in within the block only.
+    """
     request = StopRequest()
     before = {number: signal.signal(number, request.receive) for number in STOP_SIGNALS}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     try:
         yield request
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)

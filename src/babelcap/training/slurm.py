@@ -15,7 +15,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -142,39 +141,36 @@ class TrainingTask:
     def __call__(self) -> int:
         """Returns 0 when the training is done; otherwise leaves with an exit code, and submitit writes no result."""
         with stop_requests():  # so that a second signal does not end this process while it has the job requeued
-            return self._run()
-
-    def _run(self) -> int:
-        code, was_stopped = run_stoppable(self.command)
-        if code == 0:
-            return 0
-        # Told to leave, the command may also have died before it could listen, or of another rank's leaving. Whatever
-        # it was, the last checkpoint is whole: the job starts again.
-        if code != REQUEUE_EXIT_CODE and not was_stopped:
-            sys.exit(code if code > 0 else 128 - code)
-        # The ranks agree on the requeue exit code, so one of them speaks for all. Zero, because srun would kill the
-        # speaker if another rank left with a fault.
-        if code == REQUEUE_EXIT_CODE and os.environ.get("SLURM_PROCID", "0") != "0":
-            sys.exit(0)
-        sys.exit(requeue(self.max_requeues))
+            code = run_stoppable(self.command)
+            if code == 0:
+                return 0
+            # Only the command's own word counts, not the signals that came: srun also ends the ranks of a failed one by
+            # SIGTERM, and that job must fail.
+            if code != REQUEUE_EXIT_CODE:
+                sys.exit(code if code > 0 else 128 - code)
+            # The ranks agree on the requeue exit code, so one of them speaks for all. Zero, because srun would kill the
+            # speaker if another rank left with a fault.
+            if os.environ.get("SLURM_PROCID", "0") != "0":
+                sys.exit(0)
+            sys.exit(requeue(self.max_requeues))
 
 
-def run_stoppable(command: tuple[str, ...]) -> tuple[int, bool]:
-    """Runs the command with stop signals handed on to it; its exit code (minus a signal) and whether one came."""
-    received: list[int] = []
-    process: subprocess.Popen[bytes] | None = None
+def run_stoppable(command: tuple[str, ...]) -> int:
+    """Runs the command with stop signals handed on to it and returns its exit code (minus a signal).
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if process is not None:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, hand_on) for number in STOP_SIGNALS}
+    It starts with them blocked until its own `stop_requests`: one that comes during the imports waits, and is not lost.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process = subprocess.Popen(command)
-        if received:
-            process.send_signal(received[0])
-        return process.wait(), bool(received)
+        # Where Slurm tracks processes by cgroups, its signals reach only the one it started: this one.
+        before = {
+            number: signal.signal(number, lambda number, frame: process.send_signal(number)) for number in STOP_SIGNALS
+        }
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        return process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
