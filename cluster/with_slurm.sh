@@ -25,6 +25,8 @@ stop() {
   trap - EXIT INT TERM
   [ -z "${running:-}" ] || kill "$running" 2>/dev/null || true
   if [ ${#daemons[@]} -gt 1 ]; then
+    # What still runs is not to save itself, nor does anyone wait for KillWait.
+    scancel --quiet --full --signal=KILL --user=root 2>/dev/null || true
     scancel --quiet --user=root 2>/dev/null || true
     for _ in $(seq 40); do
       [ -n "$(squeue --noheader --states=all --format=%T 2>/dev/null | grep -E 'RUNNING|COMPLETING' || true)" ] || break
@@ -82,13 +84,13 @@ daemons+=($!)
 slurmd -D -f "$SLURM_CONF" >>"$state/slurmd.log" 2>&1 &
 daemons+=($!)
 
-for _ in $(seq 60); do
+for _ in $(seq 240); do
   ready=$(sinfo --noheader --format=%T --partition=scavenge 2>/dev/null || true)
   [ "$ready" != idle ] || break
   sleep 0.5
 done
 if [ "$ready" != idle ]; then
-  echo "with_slurm: the node is '${ready:-not there}' and not idle half a minute after Slurm was started" >&2
+  echo "with_slurm: the node is '${ready:-not there}' and not idle two minutes after Slurm was started" >&2
   exit 1
 fi
 # In the background, so that a signal to this script is not kept waiting for the command's end.

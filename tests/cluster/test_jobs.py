@@ -9,7 +9,7 @@ from babelcap.storage import read_json
 from babelcap.training.slurm import ClusterConfig, submit
 
 pytestmark = pytest.mark.cluster
-NUM_STEPS = 300
+NUM_STEPS = 150
 # The partition, what happens, and who has the job started again: Slurm does not where a job leaves in its grace time.
 INTERRUPTIONS = {
     "preempted at once": ("scavenge", "preempt", "Slurm is ending this job itself"),

@@ -12,7 +12,7 @@ import pytest
 from babelcap.config import build_config, content_hash, load_config
 from babelcap.errors import UserError
 from babelcap.training import slurm
-from babelcap.training.signals import REQUEUE_EXIT_CODE
+from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 from babelcap.training.slurm import ClusterConfig, TrainingTask, distributed_environment, first_host, submit
 
 TRAIN = ["python", "-m", "babelcap", "train", "my run.toml", "seed=1"]
@@ -293,6 +293,26 @@ def test_a_fault_after_a_stop_signal_stays_a_fault(fake_slurm: Path) -> None:
     """srun ends the other ranks of one that failed by SIGTERM, while the job is still RUNNING."""
     assert leave_when_told(fake_slurm, LISTENS, signal.SIGTERM, 3) == 3
     assert calls(fake_slurm) == []
+
+
+def test_a_process_on_its_way_out_is_not_ended_by_a_second_signal() -> None:
+    code = """
+import os, signal, sys
+from babelcap.training.signals import stop_requests
+
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    with stop_requests() as stop:
+        os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
+sys.exit(75 if stop.name == "SIGTERM" else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == REQUEUE_EXIT_CODE
+
+
+def test_without_a_request_signals_do_what_they_did() -> None:
+    with stop_requests():
+        pass
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == [signal.SIG_DFL] * 2
 
 
 def test_importing_is_light() -> None:
