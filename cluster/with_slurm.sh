@@ -25,10 +25,9 @@ stop() {
   trap - EXIT INT TERM
   [ -z "${running:-}" ] || kill "$running" 2>/dev/null || true
   if [ ${#daemons[@]} -gt 1 ]; then
-    # What still runs is not to save itself, nor does anyone wait for KillWait.
-    scancel --quiet --full --signal=KILL --user=root 2>/dev/null || true
     scancel --quiet --user=root 2>/dev/null || true
-    for _ in $(seq 40); do
+    # Longer than KillWait, or processes that do not leave by themselves would outlive Slurm.
+    for _ in $(seq 80); do
       [ -n "$(squeue --noheader --states=all --format=%T 2>/dev/null | grep -E 'RUNNING|COMPLETING' || true)" ] || break
       sleep 0.5
     done
@@ -71,17 +70,18 @@ export SLURM_CONF="$state/slurm.conf"
 
 head -c 1024 /dev/urandom >"$state/munge.key"
 chmod 400 "$state/munge.key"
+# setsid: what a terminal or `timeout` sends to all processes here must not end Slurm before its jobs.
 # --force: a folder below a world-writable one is only warned about.
-munged --foreground --force --key-file="$state/munge.key" --socket="$state/munge.socket" --pid-file="$state/munged.pid" \
+setsid munged --foreground --force --key-file="$state/munge.key" --socket="$state/munge.socket" --pid-file="$state/munged.pid" \
   --seed-file="$state/munge.seed" --log-file="$state/munged.log" >>"$state/munged.log" 2>&1 &
 daemons+=($!)
 for _ in $(seq 40); do
   [ ! -S "$state/munge.socket" ] || break
   sleep 0.25
 done
-slurmctld -D -f "$SLURM_CONF" >>"$state/slurmctld.log" 2>&1 &
+setsid slurmctld -D -f "$SLURM_CONF" >>"$state/slurmctld.log" 2>&1 &
 daemons+=($!)
-slurmd -D -f "$SLURM_CONF" >>"$state/slurmd.log" 2>&1 &
+setsid slurmd -D -f "$SLURM_CONF" >>"$state/slurmd.log" 2>&1 &
 daemons+=($!)
 
 for _ in $(seq 240); do
