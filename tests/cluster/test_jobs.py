@@ -78,20 +78,24 @@ def test_requeues_have_an_end(cluster, tmp_path: Path) -> None:
     assert "requeued 1 times (cluster.max_requeues)" in error_log(tmp_path, end)
 
 
-# The second rank fails at once. The first waits for it, as in a collective, until it is told to leave, and then fails.
+# The first rank waits, as in a collective, until it is told to leave, and then fails too; the second one fails first.
 ONE_FAILS = """
 import os, sys, time
+from pathlib import Path
 from babelcap.training.signals import stop_requests
 
+is_first, waiting = os.environ["SLURM_PROCID"] == "0", Path(sys.argv[1])
 with stop_requests() as stop:
-    while os.environ["SLURM_PROCID"] == "0" and not stop:
+    if is_first:
+        waiting.touch()
+    while not (stop if is_first else waiting.exists()):
         time.sleep(0.1)
-sys.exit(1 if stop else 2)
+sys.exit(1 if is_first else 2)
 """
 
 
 def test_a_job_that_fails_is_not_started_again(cluster, tmp_path: Path) -> None:
-    end = cluster.run([sys.executable, "-c", ONE_FAILS], tmp_path)
+    end = cluster.run([sys.executable, "-c", ONE_FAILS, str(tmp_path / "waiting")], tmp_path)
     assert (end["JobState"], end["ExitCode"], end["Restarts"]) == ("FAILED", "2:0", "0")
 
 

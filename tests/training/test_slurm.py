@@ -106,6 +106,7 @@ def test_resources_are_no_part_of_the_hash() -> None:
         ({"time_hours": 0.01, "signal_seconds": 90}, "signal_seconds is 90, not less than the time limit of 60 s"),
         ({"extra": {"open_mode": "truncate"}}, "extra.open_mode is set by babelcap itself"),
         ({"extra": {"signal": "USR2"}}, "extra.signal is set by babelcap itself"),
+        ({"extra": {"nodes": 2}}, "extra.nodes is set by babelcap itself or by another key"),
         ({"nodes": 0}, "nodes"),
         ({"gpu_per_node": 8}, "did you mean 'gpus_per_node'"),
     ],
@@ -222,10 +223,17 @@ def test_the_other_ranks_are_silent(fake_slurm: Path, monkeypatch: pytest.Monkey
     assert calls(fake_slurm) == []
 
 
-@pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED", ""])
+@pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED"])
 def test_a_job_that_slurm_is_ending_is_left_alone(fake_slurm: Path, state: str) -> None:
     (fake_slurm / "state").write_text(state)
     assert leave(REQUEUE_EXIT_CODE) == 0
+    assert calls(fake_slurm) == []
+
+
+def test_a_state_that_is_not_known_is_a_fault(fake_slurm: Path) -> None:
+    """A cancelled job must not be requeued, and an unfinished one must not pass for completed."""
+    (fake_slurm / "state").write_text("")
+    assert leave(REQUEUE_EXIT_CODE) == REQUEUE_EXIT_CODE
     assert calls(fake_slurm) == []
 
 

@@ -23,8 +23,9 @@ from babelcap.config import ConfigModel, resource
 from babelcap.errors import UserError
 from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 
-# What `submit` decides itself: another value would break saving, requeueing or the logs.
+# What `submit` decides itself (another value would break saving, requeueing or the logs) and what has a key of its own.
 RESERVED = {"array", "error", "no-requeue", "ntasks", "open-mode", "output", "requeue", "signal"}
+RESERVED |= {"cpus-per-task", "gpus-per-node", "nodes", "ntasks-per-node", "time"}
 # Ports from here on, below those that Linux gives to outgoing connections.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
 
@@ -67,7 +68,7 @@ class ClusterConfig(ConfigModel):
             )
         reserved = {name for name in self.extra if name.replace("_", "-") in RESERVED}
         if reserved:
-            raise ValueError(f"extra.{min(reserved)} is set by babelcap itself; remove it")
+            raise ValueError(f"extra.{min(reserved)} is set by babelcap itself or by another key of cluster; remove it")
         return self
 
 
@@ -182,18 +183,19 @@ def requeue(max_requeues: int) -> int:
     if num_restarts >= max_requeues:
         _say(f"the run is not finished, but it was requeued {num_restarts} times (cluster.max_requeues)")
         return REQUEUE_EXIT_CODE
-    state = _state_of(job)
-    if state == "RUNNING":
+    if (state := _state_of(job)) == "RUNNING":
         _say(f"requeueing the job (restart {num_restarts + 1})")
         done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
         if done.returncode == 0:
             return 0
-        state = _state_of(job)
-        if state == "RUNNING":
+        if (state := _state_of(job)) == "RUNNING":
             _say(f"the job could not be requeued: {done.stderr.strip()}")
             return REQUEUE_EXIT_CODE
+    if not state:
+        _say("the job was not requeued: squeue does not tell its state")
+        return REQUEUE_EXIT_CODE
     # A preempted job without a grace time is requeued by Slurm itself; one that its user cancelled must stay so.
-    _say(f"Slurm is ending this job itself ({state or 'state unknown'}): nothing to do")
+    _say(f"Slurm is ending this job itself ({state}): nothing to do")
     return 0
 
 
