@@ -26,7 +26,8 @@ stop() {
   [ -z "${running:-}" ] || kill "$running" 2>/dev/null || true
   if [ ${#daemons[@]} -gt 1 ]; then
     scancel --quiet --user=root 2>/dev/null || true
-    for _ in $(seq 40); do
+    # Longer than KillWait, or processes that do not leave by themselves would outlive Slurm.
+    for _ in $(seq 80); do
       [ -n "$(squeue --noheader --states=all --format=%T 2>/dev/null | grep -E 'RUNNING|COMPLETING' || true)" ] || break
       sleep 0.5
     done
@@ -69,26 +70,27 @@ export SLURM_CONF="$state/slurm.conf"
 
 head -c 1024 /dev/urandom >"$state/munge.key"
 chmod 400 "$state/munge.key"
+# setsid: what a terminal or `timeout` sends to all processes here must not end Slurm before its jobs.
 # --force: a folder below a world-writable one is only warned about.
-munged --foreground --force --key-file="$state/munge.key" --socket="$state/munge.socket" --pid-file="$state/munged.pid" \
+setsid munged --foreground --force --key-file="$state/munge.key" --socket="$state/munge.socket" --pid-file="$state/munged.pid" \
   --seed-file="$state/munge.seed" --log-file="$state/munged.log" >>"$state/munged.log" 2>&1 &
 daemons+=($!)
 for _ in $(seq 40); do
   [ ! -S "$state/munge.socket" ] || break
   sleep 0.25
 done
-slurmctld -D -f "$SLURM_CONF" >>"$state/slurmctld.log" 2>&1 &
+setsid slurmctld -D -f "$SLURM_CONF" >>"$state/slurmctld.log" 2>&1 &
 daemons+=($!)
-slurmd -D -f "$SLURM_CONF" >>"$state/slurmd.log" 2>&1 &
+setsid slurmd -D -f "$SLURM_CONF" >>"$state/slurmd.log" 2>&1 &
 daemons+=($!)
 
-for _ in $(seq 60); do
+for _ in $(seq 240); do
   ready=$(sinfo --noheader --format=%T --partition=scavenge 2>/dev/null || true)
   [ "$ready" != idle ] || break
   sleep 0.5
 done
 if [ "$ready" != idle ]; then
-  echo "with_slurm: the node is '${ready:-not there}' and not idle half a minute after Slurm was started" >&2
+  echo "with_slurm: the node is '${ready:-not there}' and not idle two minutes after Slurm was started" >&2
   exit 1
 fi
 # In the background, so that a signal to this script is not kept waiting for the command's end.

@@ -35,11 +35,13 @@ class Cluster:
         interrupt: Callable[[str], object] | None = None,
         has_begun: Callable[[], bool] = lambda: True,
     ) -> dict[str, str]:
-        """Submits the command and returns what Slurm says of the job at its end. Logs and script lie in `folder`.
+        """Submits the command and follows the job. Logs and script lie in `folder`."""
+        return self.follow(submit(command, config, folder, name="test"), folder, interrupt, has_begun)
 
-        `interrupt` is called with the job's id as soon as the job runs and `has_begun`.
-        """
-        job = submit(command, config, folder, name="test")
+    def follow(
+        self, job: str, folder: Path, interrupt: Callable[[str], object] | None, has_begun: Callable[[], bool]
+    ) -> dict[str, str]:
+        """Returns what Slurm says of the job at its end. `interrupt` is called with its id once it `has_begun`."""
         try:
             if interrupt is not None:
                 self.wait_for("the job to begin", lambda: has_begun() or self.show(job)["JobState"] in FINAL)
@@ -58,13 +60,20 @@ class Cluster:
             time.sleep(0.25)
 
     def preempt(self, job: str) -> None:
-        """By a job of two seconds that needs the whole node and comes first."""
+        """By a job of two seconds that needs the whole node and comes first. Slurm then sends SIGCONT and SIGTERM."""
+        self.hold(job)
         options = ["--partition=urgent", "--ntasks=2", "--time=1", "--output=/dev/null"]
         self.call("sbatch", *options, "--wrap", "sleep 2")
 
     def warn(self, job: str) -> None:
         """What Slurm sends before the time limit."""
+        self.hold(job)
         self.call("scancel", "--signal=USR1", job)
+        self.call("scancel", "--signal=CONT", job)
+
+    def hold(self, job: str) -> None:
+        """Stops the job's processes, so that a short job is still there when it is interrupted, on any machine."""
+        self.call("scancel", "--signal=STOP", job)
 
     def cancel(self, job: str) -> None:
         self.call("scancel", job)

@@ -9,7 +9,7 @@ from babelcap.storage import read_json
 from babelcap.training.slurm import ClusterConfig, submit
 
 pytestmark = pytest.mark.cluster
-NUM_STEPS = 300
+NUM_STEPS = 150
 # The partition, what happens, and who has the job started again: Slurm does not where a job leaves in its grace time.
 INTERRUPTIONS = {
     "preempted at once": ("scavenge", "preempt", "Slurm is ending this job itself"),
@@ -78,11 +78,25 @@ def test_requeues_have_an_end(cluster, tmp_path: Path) -> None:
     assert "requeued 1 times (cluster.max_requeues)" in error_log(tmp_path, end)
 
 
+# The first rank waits, as in a collective, until it is told to leave, and then fails too; the second one fails first.
+ONE_FAILS = """
+import os, sys, time
+from pathlib import Path
+from babelcap.training.signals import stop_requests
+
+is_first, waiting = os.environ["SLURM_PROCID"] == "0", Path(sys.argv[1])
+with stop_requests() as stop:
+    if is_first:
+        waiting.touch()
+    while not (stop if is_first else waiting.exists()):
+        time.sleep(0.1)
+sys.exit(1 if is_first else 2)
+"""
+
+
 def test_a_job_that_fails_is_not_started_again(cluster, tmp_path: Path) -> None:
-    """One rank fails; the other, which would wait for it, is ended with it."""
-    code = "import os, sys, time; sys.exit(2) if os.environ['SLURM_PROCID'] == '1' else time.sleep(600)"
-    end = cluster.run([sys.executable, "-c", code], tmp_path)
-    assert (end["JobState"], end["Restarts"]) == ("FAILED", "0")
+    end = cluster.run([sys.executable, "-c", ONE_FAILS, str(tmp_path / "waiting")], tmp_path)
+    assert (end["JobState"], end["ExitCode"], end["Restarts"]) == ("FAILED", "2:0", "0")
 
 
 def test_a_dry_run_is_what_is_submitted(cluster, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""`babelcap train` on two ranks of Slurm: preempted in the middle, it ends with the weights of an undisturbed run."""
+"""`babelcap train --submit slurm` on two ranks: interrupted in the middle, it ends with the weights of a whole run."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from babelcap.models.sizes import size_config
 from babelcap.world.corpus import WorldConfig, make_world
 
 pytestmark = pytest.mark.cluster
-NUM_STEPS = 150
+NUM_STEPS = 24
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_config(base: Path, output: Path) -> Path:
-    path = output.with_suffix(".json")
+def train(cluster, base: Path, output: Path, interrupt: Callable[[str], None] | None = None) -> dict[str, str]:
+    """Submits the training as a job, interrupted once it has made a few steps; returns what Slurm says of it."""
     values = {
         "model": str(base / "model"),
         "output": str(output),
@@ -45,35 +46,44 @@ def write_config(base: Path, output: Path) -> Path:
         "parallel": {"micro_batch_size": 4, "num_threads": 1},
         "checkpoint": {"every_steps": 1000},
         "log": {"trackers": []},
+        "cluster": {"partition": "scavenge", "tasks_per_node": 2, "time_hours": 0.25},
     }
-    path.write_text(json.dumps(values))
-    return path
+    config = output.with_suffix(".json")
+    config.write_text(json.dumps(values))
+    options = ["--no-evaluate", "--submit", "slurm", "--json"]
+    job = json.loads(cluster.call(sys.executable, "-m", "babelcap", "train", str(config), *options))["job"]
+    return cluster.follow(job, output / "slurm", interrupt, has_begun=lambda: len(metrics_of(output)) >= 3)
+
+
+def metrics_of(output: Path) -> list[str]:
+    path = output / f"budget-{NUM_STEPS:06d}" / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def weights_of(output: Path) -> dict[str, torch.Tensor]:
+    return load_file(output / f"budget-{NUM_STEPS:06d}" / "model" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(cluster, base: Path) -> Path:
+    """The run that nothing interrupts."""
+    end = train(cluster, base, base / "whole")
+    assert (end["JobState"], end["Restarts"]) == ("COMPLETED", "0")
+    return base / "whole"
 
 
 @pytest.mark.parametrize("interruption", ["preempt", "warn"])
-def test_interrupted_training_ends_the_same(cluster, base: Path, tmp_path: Path, interruption: str) -> None:  # type: ignore[no-untyped-def]
-    ends = {}
-    for name in ("whole", interruption):
-        output = tmp_path / name
-        command = [sys.executable, "-m", "babelcap", "train", str(write_config(base, output)), "--no-evaluate"]
-        interrupt: Callable[[str], None] | None = getattr(cluster, name, None)
-        ends[name] = cluster.run(
-            command, output / "slurm", interrupt=interrupt, has_begun=lambda output=output: num_lines(output) > 3
-        )
-        assert ends[name]["JobState"] == "COMPLETED"
-    assert ends["whole"]["Restarts"] == "0"
-    assert int(ends[interruption]["Restarts"]) >= 1
-    weights = [
-        load_file(tmp_path / name / f"budget-{NUM_STEPS:06d}" / "model" / "model.safetensors")
-        for name in ("whole", interruption)
-    ]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    metrics = [
-        (tmp_path / name / f"budget-{NUM_STEPS:06d}" / "metrics.jsonl").read_text() for name in ("whole", interruption)
-    ]
-    assert metrics[0] == metrics[1]
-
-
-def num_lines(output: Path) -> int:
-    path = output / f"budget-{NUM_STEPS:06d}" / "metrics.jsonl"
-    return path.read_text().count("\n") if path.exists() else 0
+def test_interrupted_training_ends_the_same(
+    cluster, base: Path, whole: Path, tmp_path: Path, interruption: str
+) -> None:
+    output = tmp_path / interruption
+    end = train(cluster, base, output, getattr(cluster, interruption))
+    assert (end["JobState"], end["Restarts"]) == ("COMPLETED", "1")
+    log = (output / "slurm" / f"{end['JobId']}_0_log.err").read_text()
+    step = int(re.search(r"saved step (\d+)", log)[1])
+    assert 3 <= step < NUM_STEPS
+    assert metrics_of(output) == metrics_of(whole)
+    assert len(metrics_of(whole)) == NUM_STEPS
+    weights, expected = weights_of(output), weights_of(whole)
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)

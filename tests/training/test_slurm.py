@@ -12,7 +12,7 @@ import pytest
 from babelcap.config import build_config, content_hash, load_config
 from babelcap.errors import UserError
 from babelcap.training import slurm
-from babelcap.training.signals import REQUEUE_EXIT_CODE
+from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 from babelcap.training.slurm import ClusterConfig, TrainingTask, distributed_environment, first_host, submit
 
 TRAIN = ["python", "-m", "babelcap", "train", "my run.toml", "seed=1"]
@@ -106,6 +106,7 @@ def test_resources_are_no_part_of_the_hash() -> None:
         ({"time_hours": 0.01, "signal_seconds": 90}, "signal_seconds is 90, not less than the time limit of 60 s"),
         ({"extra": {"open_mode": "truncate"}}, "extra.open_mode is set by babelcap itself"),
         ({"extra": {"signal": "USR2"}}, "extra.signal is set by babelcap itself"),
+        ({"extra": {"nodes": 2}}, "extra.nodes is set by babelcap itself or by another key"),
         ({"nodes": 0}, "nodes"),
         ({"gpu_per_node": 8}, "did you mean 'gpus_per_node'"),
     ],
@@ -222,10 +223,17 @@ def test_the_other_ranks_are_silent(fake_slurm: Path, monkeypatch: pytest.Monkey
     assert calls(fake_slurm) == []
 
 
-@pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED", ""])
+@pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED"])
 def test_a_job_that_slurm_is_ending_is_left_alone(fake_slurm: Path, state: str) -> None:
     (fake_slurm / "state").write_text(state)
     assert leave(REQUEUE_EXIT_CODE) == 0
+    assert calls(fake_slurm) == []
+
+
+def test_a_state_that_is_not_known_is_a_fault(fake_slurm: Path) -> None:
+    """A cancelled job must not be requeued, and an unfinished one must not pass for completed."""
+    (fake_slurm / "state").write_text("")
+    assert leave(REQUEUE_EXIT_CODE) == REQUEUE_EXIT_CODE
     assert calls(fake_slurm) == []
 
 
@@ -242,28 +250,77 @@ def test_a_requeue_that_is_refused_is_a_fault(fake_slurm: Path) -> None:
     assert leave(REQUEUE_EXIT_CODE) == REQUEUE_EXIT_CODE
 
 
-LISTENS = "trap 'exit 75' USR1 TERM; echo ready > {flag}; while :; do sleep 0.05; done"
-IS_DEAF = "echo ready > {flag}; exec sleep 60"  # killed by the signal, as a process that is still importing
+# A command that says when it has begun, and leaves with a code when it is told to.
+BEGINS = """
+import signal, sys, time
+from babelcap.training.signals import stop_requests
+
+begun, code = sys.argv[1], int(sys.argv[2])
+open(begun, "w").close()
+"""
+LISTENS = """
+with stop_requests() as stop:
+    while not stop:
+        time.sleep(0.01)
+sys.exit(code)
+"""
+# It is told before it listens, as during the imports.
+LISTENS_LATE = f"""
+while not signal.sigpending():
+    time.sleep(0.01)
+{LISTENS}"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-@pytest.mark.parametrize("body", [LISTENS, IS_DEAF], ids=["listening", "deaf"])
-def test_a_stop_signal_is_handed_on_and_leads_to_a_requeue(fake_slurm: Path, body: str, number: signal.Signals) -> None:
-    flag = fake_slurm / "ready"
-    os.mkfifo(flag)
+def leave_when_told(folder: Path, body: str, number: signal.Signals, code: int) -> int | str | None:
+    """The exit code of a task that gets a signal while its command runs, which then ends with `code`."""
+    begun = folder / "begun"
+    os.mkfifo(begun)
 
     def send() -> None:
-        flag.read_text()  # waits until the command writes to it
+        begun.read_text()  # waits until the command opens it too
         os.kill(os.getpid(), number)
 
     sender = threading.Thread(target=send)
     sender.start()
     with pytest.raises(SystemExit) as caught:
-        TrainingTask(("sh", "-c", body.format(flag=flag)), 3)()
+        TrainingTask((sys.executable, "-c", BEGINS + body, str(begun), str(code)), 3)()
     sender.join()
-    assert caught.value.code == 0
-    assert calls(fake_slurm) == ["requeue 77"]
     assert signal.getsignal(number) == signal.SIG_DFL
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return caught.value.code
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("body", [LISTENS, LISTENS_LATE], ids=["listening", "importing"])
+def test_a_stop_signal_is_handed_on_and_leads_to_a_requeue(fake_slurm: Path, body: str, number: signal.Signals) -> None:
+    assert leave_when_told(fake_slurm, body, number, REQUEUE_EXIT_CODE) == 0
+    assert calls(fake_slurm) == ["requeue 77"]
+
+
+def test_a_fault_after_a_stop_signal_stays_a_fault(fake_slurm: Path) -> None:
+    """srun ends the other ranks of one that failed by SIGTERM, while the job is still RUNNING."""
+    assert leave_when_told(fake_slurm, LISTENS, signal.SIGTERM, 3) == 3
+    assert calls(fake_slurm) == []
+
+
+def test_a_process_on_its_way_out_is_not_ended_by_a_second_signal() -> None:
+    code = """
+import os, signal, sys
+from babelcap.training.signals import stop_requests
+
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    with stop_requests() as stop:
+        os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
+sys.exit(75 if stop.name == "SIGTERM" else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == REQUEUE_EXIT_CODE
+
+
+def test_without_a_request_signals_do_what_they_did() -> None:
+    with stop_requests():
+        pass
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == [signal.SIG_DFL] * 2
 
 
 def test_importing_is_light() -> None:

@@ -42,12 +42,14 @@ def train(
     from babelcap.training.config import TrainConfig
 
     settings = load_config(TrainConfig, config, overrides or [])
+    command = [sys.executable, "-m", "babelcap", "train", str(config.resolve()), *(overrides or [])]
+    command += [] if evaluate else ["--no-evaluate"]
     if dry_run:
-        _show_plan(settings, config, overrides or [], size, submit is not None, json_output)
+        _show_plan(settings, command, size, submit is not None, json_output)
     elif submit is not None:
         from babelcap.training.slurm import submit as submit_job
 
-        job = submit_job(_command(config, overrides or []), settings.cluster, settings.output / "slurm", settings.name)
+        job = submit_job(command, settings.cluster, settings.output / "slurm", settings.name)
         typer.echo(json.dumps({"job": job}) if json_output else f"submitted job {job}; logs in {settings.output}/slurm")
     else:
         _run(settings, evaluate, json_output)
@@ -74,12 +76,8 @@ def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
         typer.echo(str(settings.output))
 
 
-def _command(config: Path, overrides: list[str]) -> list[str]:
-    return [sys.executable, "-m", "babelcap", "train", str(config.resolve()), *overrides]
-
-
 def _show_plan(
-    settings: "TrainConfig", config: Path, overrides: list[str], size: str | None, on_slurm: bool, json_output: bool
+    settings: "TrainConfig", command: list[str], size: str | None, on_slurm: bool, json_output: bool
 ) -> None:
     from babelcap.training.plan import plan_run
     from babelcap.training.slurm import submit
@@ -87,7 +85,6 @@ def _show_plan(
     num_processes = settings.cluster.num_tasks if on_slurm else int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_run(settings, num_processes, size)
     if on_slurm:
-        command = _command(config, overrides)
         plan["script"] = submit(command, settings.cluster, settings.output / "slurm", settings.name, dry_run=True)
     if json_output:
         typer.echo(json.dumps(plan))

@@ -24,11 +24,16 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Within the block stop signals only set the request; afterwards they do what they did before."""
+    """Within the block stop signals only set the request; afterwards they do what they did before.
+
+    One that waits because it was blocked (`slurm.run_stoppable`) is let in. A process that was asked to stop is not
+    ended by being asked again on its way out: Slurm asks several times.
+    """
     request = StopRequest()
     before = {number: signal.signal(number, request.receive) for number in STOP_SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     try:
         yield request
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if request and handler == signal.SIG_DFL else handler)

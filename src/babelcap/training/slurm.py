@@ -15,7 +15,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -24,8 +23,9 @@ from babelcap.config import ConfigModel, resource
 from babelcap.errors import UserError
 from babelcap.training.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 
-# What `submit` decides itself: another value would break saving, requeueing or the logs.
+# What `submit` decides itself (another value would break saving, requeueing or the logs) and what has a key of its own.
 RESERVED = {"array", "error", "no-requeue", "ntasks", "open-mode", "output", "requeue", "signal"}
+RESERVED |= {"cpus-per-task", "gpus-per-node", "nodes", "ntasks-per-node", "time"}
 # Ports from here on, below those that Linux gives to outgoing connections.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
 
@@ -68,7 +68,7 @@ class ClusterConfig(ConfigModel):
             )
         reserved = {name for name in self.extra if name.replace("_", "-") in RESERVED}
         if reserved:
-            raise ValueError(f"extra.{min(reserved)} is set by babelcap itself; remove it")
+            raise ValueError(f"extra.{min(reserved)} is set by babelcap itself or by another key of cluster; remove it")
         return self
 
 
@@ -142,39 +142,36 @@ class TrainingTask:
     def __call__(self) -> int:
         """Returns 0 when the training is done; otherwise leaves with an exit code, and submitit writes no result."""
         with stop_requests():  # so that a second signal does not end this process while it has the job requeued
-            return self._run()
-
-    def _run(self) -> int:
-        code, was_stopped = run_stoppable(self.command)
-        if code == 0:
-            return 0
-        # Told to leave, the command may also have died before it could listen, or of another rank's leaving. Whatever
-        # it was, the last checkpoint is whole: the job starts again.
-        if code != REQUEUE_EXIT_CODE and not was_stopped:
-            sys.exit(code if code > 0 else 128 - code)
-        # The ranks agree on the requeue exit code, so one of them speaks for all. Zero, because srun would kill the
-        # speaker if another rank left with a fault.
-        if code == REQUEUE_EXIT_CODE and os.environ.get("SLURM_PROCID", "0") != "0":
-            sys.exit(0)
-        sys.exit(requeue(self.max_requeues))
+            code = run_stoppable(self.command)
+            if code == 0:
+                return 0
+            # Only the command's own word counts, not the signals that came: srun also ends the ranks of a failed one by
+            # SIGTERM, and that job must fail.
+            if code != REQUEUE_EXIT_CODE:
+                sys.exit(code if code > 0 else 128 - code)
+            # The ranks agree on the requeue exit code, so one of them speaks for all. Zero, because srun would kill the
+            # speaker if another rank left with a fault.
+            if os.environ.get("SLURM_PROCID", "0") != "0":
+                sys.exit(0)
+            sys.exit(requeue(self.max_requeues))
 
 
-def run_stoppable(command: tuple[str, ...]) -> tuple[int, bool]:
-    """Runs the command with stop signals handed on to it; its exit code (minus a signal) and whether one came."""
-    received: list[int] = []
-    process: subprocess.Popen[bytes] | None = None
+def run_stoppable(command: tuple[str, ...]) -> int:
+    """Runs the command with stop signals handed on to it and returns its exit code (minus a signal).
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if process is not None:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, hand_on) for number in STOP_SIGNALS}
+    It starts with them blocked until its own `stop_requests`: one that comes during the imports waits, and is not lost.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process = subprocess.Popen(command)
-        if received:
-            process.send_signal(received[0])
-        return process.wait(), bool(received)
+        # Where Slurm tracks processes by cgroups, its signals reach only the one it started: this one.
+        before = {
+            number: signal.signal(number, lambda number, frame: process.send_signal(number)) for number in STOP_SIGNALS
+        }
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        return process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -186,18 +183,19 @@ def requeue(max_requeues: int) -> int:
     if num_restarts >= max_requeues:
         _say(f"the run is not finished, but it was requeued {num_restarts} times (cluster.max_requeues)")
         return REQUEUE_EXIT_CODE
-    state = _state_of(job)
-    if state == "RUNNING":
+    if (state := _state_of(job)) == "RUNNING":
         _say(f"requeueing the job (restart {num_restarts + 1})")
         done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
         if done.returncode == 0:
             return 0
-        state = _state_of(job)
-        if state == "RUNNING":
+        if (state := _state_of(job)) == "RUNNING":
             _say(f"the job could not be requeued: {done.stderr.strip()}")
             return REQUEUE_EXIT_CODE
+    if not state:
+        _say("the job was not requeued: squeue does not tell its state")
+        return REQUEUE_EXIT_CODE
     # A preempted job without a grace time is requeued by Slurm itself; one that its user cancelled must stay so.
-    _say(f"Slurm is ending this job itself ({state or 'state unknown'}): nothing to do")
+    _say(f"Slurm is ending this job itself ({state}): nothing to do")
     return 0
 
 
