@@ -77,7 +77,7 @@ def make_model(kind: str, seed: int = 0) -> Captioner:
     model = Captioner(config)
     with torch.no_grad():  # a gate at zero would hide what cross-attention computes
         for name, parameter in model.named_parameters():
-            if name.endswith("cross_attention_gate"):
+            if name.endswith("encoder_attn_gate"):
                 parameter.fill_(0.5)
     return model.eval()
 
