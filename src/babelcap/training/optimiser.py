@@ -16,7 +16,7 @@ GATE = r"decoder\.layers\.\d+\.encoder_attn_gate"
 
 
 def parameter_groups(model: nn.Module, config: OptimiserConfig) -> list[dict]:
-    """By decay and by factor of the rate, each in the order of the model's own parameters; a tied one is listed once."""
+    """By decay and by factor of the rate, in the order of the model's parameters; a tied one is listed once."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
