@@ -40,6 +40,7 @@ MEASURES = {
     "objects_with_colour": "objects_with_colour",
     "well_formed": "well_formed",
 }
+NUM_KNOWN = 1000  # training pictures that chance draws its captions from
 UNSEEN = "unseen"  # the mean over the caption pairs of the hole
 Shortlists = Mapping[str, Sequence[int]]
 Item = TypeVar("Item")
@@ -103,7 +104,9 @@ def evaluate_captions(
             advance(len(pictures))
     model.train(was_training)
     results = [result for variant in wanted for result in _results(generated, variant, split, coverage, style)]
-    return results + chance_results(split, coverage, [picture.scene for picture in pictures]), generated
+    known = split_pictures(index, TRAIN, NUM_KNOWN) if TRAIN in index.corpus.splits else pictures
+    scenes = [[picture.scene for picture in some] for some in (pictures, known)]
+    return results + chance_results(split, coverage, *scenes), generated
 
 
 def check_variant(name: str) -> Variant:
@@ -220,10 +223,9 @@ def _results(
     ]
 
 
-def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene]) -> list[EvalResult]:
+def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene], known: Sequence[Scene]) -> list[EvalResult]:
     """The same for every language: content is scored from meaning, not from words."""
-    content = chance_rates(scenes) if len(scenes) > 1 else {}
-    chance = content | {"right_language": 1 / len(coverage.languages)}
+    chance = chance_rates(scenes, known) | {"right_language": 1 / len(coverage.languages)}
     pairs = [str(Pair(Task.CAPTION, language.code)) for language in coverage.languages]
     return [
         _result(f"captions/{name}/chance", split, dict.fromkeys(pairs, chance[rate]), {}, coverage, {})

@@ -18,13 +18,13 @@ DEFAULTS: Mapping[str, tuple[float, float]] = {
     "world": (200.0, 2.0),
     "base": (150.0, 3.0),
     "prepare": (3.0, 0.0),
-    "train": (150.0, 4.0),
-    "finetune": (150.0, 4.0),
-    "loss": (500.0, 0.5),
-    "captions": (300.0, 1.0),
+    "train": (235.0, 4.0),
+    "finetune": (235.0, 4.0),
+    "loss": (680.0, 0.5),
+    "captions": (390.0, 1.0),
 }
 # Of single sizes: the last letter says how large.
-FACTORS = {"s": 1.5, "m": 1.0, "l": 0.65}
+FACTORS = {"s": 1.28, "m": 1.0, "l": 0.53}
 WORKER_START_SECONDS = 6.0
 
 

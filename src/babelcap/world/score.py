@@ -129,15 +129,19 @@ def rates(scores: Iterable[CaptionScore]) -> dict[str, float]:
     }
 
 
-def chance_rates(scenes: Sequence[Scene], num_captions: int = 4000, seed: int = 0) -> dict[str, float]:
-    """The rates of true short captions of others of the scenes. Rates of language do not apply and are left out.
+def chance_rates(
+    scenes: Sequence[Scene], known: Sequence[Scene], num_captions: int = 4000, seed: int = 0
+) -> dict[str, float]:
+    """The rates that true short captions of `known` scenes, as training has them, reach on others.
+
+    Rates of language do not apply and are left out.
 
     An attribute is only compared where the noun happens to be right, which is rare: hence the many captions.
     """
     scores = []
     for index in range(num_captions):
         rng = generator(seed, "chance", index)
-        scene, other = rng.sample(scenes, 2)
+        scene, other = rng.choice(scenes), rng.choice(known)
         scores.append(score_claims(text_claims(plan_caption(other, Style.SHORT, rng)), scene))
     found = rates(scores)
     return {name: value for name, value in found.items() if name not in ("right_language", "well_formed")}
