@@ -137,7 +137,7 @@ def make_records(seeds: tuple[int, ...] = (0, 1, 2)) -> list[RunRecord]:
 
 SENTENCES = {
     "en": "A red cat sits on the left.", "de": "Links sitzt eine rote Katze.", "fr": "Un chat rouge à gauche.",
-    "es": "Un gato rojo <a la izquierda>.", "ru": "Красная кошка слева.", "zh": "左边有一只红色的猫。",
+    "es": "Un gato rojo <a la izquierda>.", "ru": "а красная кошка слева.", "zh": "左边有一只红色的猫。",
 }  # fmt: skip
 
 

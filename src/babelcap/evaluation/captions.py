@@ -58,7 +58,7 @@ class Generated(NamedTuple):
     key: str
     language: str
     variant: Variant
-    text: str
+    text: str  # what follows the prefix
     score: CaptionScore
 
 
@@ -99,7 +99,7 @@ def evaluate_captions(
                 prefix = language.prefix if "prefix" in variant else ""
                 for picture, whole in zip(pictures, texts[language.code], strict=True):
                     score = score_caption(whole, language.code, picture.scene, prefix=prefix)
-                    text = whole.removeprefix(prefix).strip()
+                    text = whole.removeprefix(prefix)  # with its space: "изображен" + "ы две" is one word
                     generated.append(Generated(picture.key, language.code, variant, text, score))
             advance(len(pictures))
     model.train(was_training)

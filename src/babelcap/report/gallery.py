@@ -97,9 +97,7 @@ def _caption(caption: Mapping[str, Any] | None, coverage: Coverage) -> str:
     text, start = str(caption["text"]), ""
     if caption["variant"] == "prefix":
         language = coverage.language(caption["language"])
-        text = text.removeprefix(language.prefix)
-        space = "" if text[:1].isspace() or language.script.startswith("Han") else " "
-        start = f'<span class="prefix">{escape(language.prefix)}</span>{space}'
+        start = f'<span class="prefix">{escape(language.prefix)}</span>'
     share = (
         "other language"
         if not caption["language_right"]

@@ -12,6 +12,8 @@ from typing import Any
 
 from babelcap.coverage import Pair, Task
 from babelcap.data.index import CorpusIndex
+from babelcap.models.flops import meta_captioner
+from babelcap.models.sizes import size_config
 from babelcap.storage import write_json
 from babelcap.study.grid import FINETUNED, Plan, PlannedRun
 from babelcap.study.steps import CAPTIONS
@@ -28,8 +30,8 @@ def shown_runs(plan: Plan) -> list[PlannedRun]:
         main = [run for run in main if run.size == settings.gallery_size]
     if not main:
         return []
-    sizes = list(dict.fromkeys(size for block in plan.config.grid for size in block.sizes))
-    best = max(main, key=lambda run: (sizes.index(run.size), run.leg, -run.seed, run.base == "balanced"))
+    parameters = {size: meta_captioner(size_config(size)).num_parameters() for size in {run.size for run in main}}
+    best = max(main, key=lambda run: (parameters[run.size], run.leg, -run.seed, run.base == "balanced"))
     beside = [
         run
         for run in plan.runs
