@@ -10,6 +10,7 @@ from babelcap.config import build_config, load_config
 from babelcap.errors import UserError
 from babelcap.study.config import StudyConfig
 from babelcap.study.estimate import Estimate, estimate_steps, measured_rates, wall_seconds
+from babelcap.study.gallery import shown_runs
 from babelcap.study.graph import Step, ahead
 from babelcap.study.grid import grid_cells, plan_study
 from babelcap.study.runner import describe_plan
@@ -66,6 +67,18 @@ def test_finetuning_covers_every_pair_and_has_its_own_pictures(tiny: Tiny) -> No
     assert tuned.train.settings["model"] == "budget-000006"
     # What is measured before fine-tuning is what was measured after pretraining.
     assert tuned.initial.hash == plan.runs[1].loss.hash
+
+
+def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Tiny) -> None:
+    others = [
+        {"sizes": ["micro-gemma-l"], "budgets": [6], "seeds": [1]},
+        {"sizes": ["micro-florence-s"], "budgets": [9], "seeds": [0]},
+    ]
+    plan = plan_study(tiny(grid=[*tiny().model_dump(mode="json")["grid"], *others]))
+    assert shown_runs(plan)[0].name == "micro-gemma-l.balanced.s1.b000006"
+    assert [run.kind for run in shown_runs(plan_study(tiny()))] == [
+        "main", "finetuned", "no-translation", "unfit-translation",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
