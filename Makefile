@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # One thread a process: the tests run in as many processes as there are cores.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help setup study test test-slow test-cluster check format bench clean
+.PHONY: help setup study test test-slow test-cluster check format bench figures clean
 help:  ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -48,6 +48,13 @@ format: $(READY)  ## put the code into the house's format
 BENCHMARKS := data index_tar generate loss train laws
 bench: $(READY)  ## measure speed as ratios, each in one run (tens of minutes)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python bench/$$name.py || exit 1; done
+
+FIGURES := prefix content loss_conditioned content_loss
+figures: $(READY)  ## draw README's figures anew from the records of results/small
+	$(BIN)/babelcap report build results/small -o build/report
+	mkdir -p docs/figures
+	for name in $(FIGURES); do cp build/report/$$name.png docs/figures/ || exit 1; done
+	cp build/report/claims.csv results/small/
 
 clean:  ## remove the environment and the caches
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache
