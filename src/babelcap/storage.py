@@ -1,6 +1,7 @@
-"""Files and folders that are written whole or not at all: written beside their place, then moved into it."""
+"""Files and folders that are written whole or not at all: written beside their place, then moved into it; and locks."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -99,3 +100,15 @@ def read_json(path: str | Path) -> Any:
         raise UserError(f"{path} is a folder; name the JSON file in it") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); it may be damaged or of another kind") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Held by one process at a time, and given back by the system when that process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

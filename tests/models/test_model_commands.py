@@ -30,7 +30,8 @@ def test_info_as_a_table_and_as_data() -> None:
 
 
 def test_policies_are_listed() -> None:
-    assert set(json.loads(run("freezing", "--json").stdout)) == {"pretraining", "finetuning", "text", "all", "cross-attention"}
+    known = {"pretraining", "finetuning", "text", "all", "cross-attention"}
+    assert set(json.loads(run("freezing", "--json").stdout)) == known
 
 
 def test_import_of_a_published_checkpoint(shared: Path, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ import pytest
 from babelcap.config import build_config
 from babelcap.errors import UserError
 from babelcap.records import RunRecord, read_run_records
-from babelcap.storage import read_json, write_json
+from babelcap.storage import locked, read_json, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.grid import plan_study
 from babelcap.study.runner import claimed, describe_plan, remove_leftovers
-from babelcap.study.steps import locked
 
 SECONDS = 300
 Values = Callable[..., dict[str, Any]]

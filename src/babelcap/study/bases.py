@@ -8,12 +8,9 @@ All are saved by transformers, so that the surgery treats them as it treats the 
 16 bits when they are made, so that a base that was built and one that was shipped are the same.
 """
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,7 +23,7 @@ from transformers.utils import logging
 from babelcap.errors import UserError
 from babelcap.models.sizes import MICRO_SHAPES, get_size
 from babelcap.models.surgery import prepare
-from babelcap.storage import atomic_file, atomic_folder, read_json, write_json
+from babelcap.storage import atomic_file, atomic_folder, locked, read_json, write_json
 from babelcap.study.base_config import BaseConfig
 from babelcap.study.base_text import make_tokenizers
 from babelcap.study.florence_base import make_captioner, train_captioner
@@ -142,18 +139,6 @@ def prepare_captioner(folder: str | Path, output: str | Path, size: str, seed: i
     florence = folder.parent / names["florence"]
     gemma = folder.parent / names["gemma"] if "gemma" in names else florence / DECODER_TOKENIZER
     return prepare(size, florence, gemma, output, seed=seed, overwrite=True)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Two workers that need the same base do not both build it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _fields(config: BaseConfig, names: Sequence[str]) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 A step that was stopped starts anew in an empty folder; a training goes on from its last checkpoint.
 """
 
-import fcntl
 import hashlib
 import json
 import math
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from babelcap.models.loading import load_model
 from babelcap.models.processor import CaptionProcessor, load_processor
 from babelcap.models.surgery import prepare
 from babelcap.records import EvalResult
-from babelcap.storage import read_json, write_json, write_text
+from babelcap.storage import locked, read_json, write_json, write_text
 from babelcap.study.base_config import BaseConfig
 from babelcap.study.bases import DECODER_TOKENIZER, Base, build_part
 from babelcap.study.graph import DONE
@@ -63,18 +60,6 @@ def run_job(job: Job) -> dict[str, Any]:
         values["cpu_seconds"] = round(time.process_time() - busy, 3)  # less, where others used the core
         write_json(marker, values)
         return values
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time, and given back by the system when that process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _make_world(job: Job, folder: Path) -> None:
