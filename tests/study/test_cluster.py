@@ -1,5 +1,6 @@
 """Studies on a cluster: the published grid, and what a dry run tells of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,14 @@ from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.errors import UserError
-from babelcap.study.cluster import is_cluster_study, load_cluster_study, plan_cluster_study
+from babelcap.records import EvalResult, RunRecord, read_run_records
+from babelcap.storage import write_json
+from babelcap.study.cluster import (
+    gather_cluster_study,
+    is_cluster_study,
+    load_cluster_study,
+    plan_cluster_study,
+)
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -73,6 +81,36 @@ def test_jobs_flops_and_hours(study: Path) -> None:
     assert "#SBATCH --nodes=2" in long["script"]
     assert "babelcap train" in long["script"]
     assert str(Path("runs") / long["name"] / "job.json") in long["script"]
+
+
+def test_records_of_ended_jobs_become_a_report(study: Path) -> None:
+    with pytest.raises(UserError, match="none of its 5 runs has ended"):
+        gather_cluster_study(study, [])
+    _, jobs = load_cluster_study(study, [])
+    for job in jobs[:3]:
+        loss = 5 / job.config.budgets[0]
+        measured = [
+            EvalResult(
+                measure=f"cross_entropy/sample_mean/{reading}",
+                split="eval",
+                per_pair={"caption-es": loss},
+                per_split={"UC": loss},
+                num_samples={"caption-es": 4},
+            )
+            for reading in ("raw", "conditioned")
+        ]
+        record = RunRecord(
+            run="any", family="florence", size="?", seed=job.config.seed, num_steps=job.config.budgets[0], batch_size=8,
+            P=10, Pt=5, F=1.0, S=8 * job.config.budgets[0], C=1.0, initial=measured, results=measured,
+        )  # fmt: skip
+        write_json(job.config.output / f"budget-{job.config.budgets[0]:06d}" / "record.json", record.model_dump())
+    done = CliRunner().invoke(app, ["study", "gather", str(study), "--json"])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert Path(answer["report"]).is_file()
+    assert answer["missing"] == ["micro-florence-s.s1.b000030", "micro-gemma-m.s0.b000020"]
+    names = [record.run for record in read_run_records(study.parent / "output" / "runs.jsonl")]
+    assert names == [job.name for job in jobs[:3]]
 
 
 def test_dry_run_submits_and_writes_nothing(study: Path) -> None:

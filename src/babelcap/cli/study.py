@@ -75,6 +75,27 @@ def status(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output:
 
 
 @group.command()
+def gather(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output: bool = JSON) -> None:
+    """Put the records of a cluster study's finished jobs together, and make laws and a report of them.
+
+    \b
+    babelcap study gather configs/study/paper.toml
+    """
+    from babelcap.errors import UserError
+    from babelcap.study.cluster import gather_cluster_study, is_cluster_study
+
+    if not is_cluster_study(config):
+        raise UserError(f"{config} lists no [[runs]]; a study of this machine puts its records together when it is run")
+    page, missing = gather_cluster_study(config, overrides or [])
+    if json_output:
+        typer.echo(json.dumps({"report": str(page), "missing": missing}))
+        return
+    if missing:
+        typer.echo(f"not ended yet: {', '.join(missing)}")
+    typer.echo(f"report: {page}")
+
+
+@group.command()
 def report(
     folder: Path = typer.Argument(help="Folder of a study with its runs.jsonl.", show_default=False),
     json_output: bool = JSON,

@@ -11,6 +11,11 @@ from pydantic import model_validator
 
 from babelcap.config import ConfigModel, build_config, content_hash, load_config, read_values, resource, write_config
 from babelcap.errors import UserError
+from babelcap.records import RunRecord, write_run_records
+from babelcap.storage import read_json
+from babelcap.study.finish import build_page
+from babelcap.study.laws import write_laws
+from babelcap.study.records import RUNS
 from babelcap.training.config import TrainConfig
 from babelcap.training.plan import plan_run
 from babelcap.training.schedule import num_trained_steps, plan_legs
@@ -135,6 +140,27 @@ def submit_cluster_study(path: Path, overrides: list[str]) -> dict[str, str]:
         write_config(folder / "job.json", job.config)
         ids[job.name] = submit(_command(folder), job.config.cluster, folder / "slurm", job.name)
     return ids
+
+
+def gather_cluster_study(path: Path, overrides: list[str]) -> tuple[Path, list[str]]:
+    """Laws and report of the runs that have ended; returns the report, and the names of those that have not."""
+    study, jobs = load_cluster_study(path, overrides)
+    records: list[RunRecord] = []
+    missing: list[str] = []
+    for job in jobs:
+        for budget in job.config.budgets:
+            name, place = f"{job.size}.s{job.config.seed}.b{budget:06d}", job.config.output / f"budget-{budget:06d}"
+            if not (place / "record.json").is_file():
+                missing.append(name)
+                continue
+            record = RunRecord.model_validate(read_json(place / "record.json"))
+            named = {"run": name, "study": study.name, "size": job.size, "extra": record.extra | {"kind": "main"}}
+            records.append(record.model_copy(update=named))
+    if not records:
+        raise UserError(f"{path}: none of its {len(missing)} runs has ended yet (their records go to {study.output})")
+    write_run_records(study.output / RUNS, sorted(records, key=lambda record: record.run))
+    write_laws(study.output)
+    return build_page(study.output), missing
 
 
 def show_cluster_plan(plan: dict[str, Any]) -> str:
