@@ -4,7 +4,8 @@ process: the same model, corpus, micro-batch, optimiser and number of threads; p
     python bench/train.py [--quick] [--json] [--models micro-florence-l micro-gemma-l 0.4B]
 
 Both take steps of the same batch. The Trainer reads it through a plain map-style dataset and pads it to its longest
-sample; babelcap divides it into two micro-batches by length. Each side is warmed up with steps that are not counted.
+sample; babelcap divides a batch of 32 into two micro-batches by length. Each side is warmed up with steps that are not
+counted.
 """
 
 import argparse
@@ -22,6 +23,7 @@ THREADS = 2
 WARMUP_STEPS = 3
 # samples of a step, image side, counted steps
 SETTINGS = {"micro": (32, 64, 60), "0.4B": (4, 224, 3)}
+MICRO_BATCH_SIZE = 16
 SIDES = ("trainer", "babelcap", "babelcap, cached features")
 
 
@@ -70,7 +72,7 @@ def run_babelcap(model: Path, world: Path, batch_size: int, size_px: int, num_st
         "batch_size": batch_size,
         "export": False,
         "data": {"corpus": str(world), "image_size_px": size_px, "num_workers": 0},
-        "parallel": {"micro_batch_size": max(1, batch_size // 2), "num_threads": THREADS},
+        "parallel": {"micro_batch_size": min(batch_size, MICRO_BATCH_SIZE), "num_threads": THREADS},
         "checkpoint": {"every_steps": 100_000},
         "log": {"trackers": [], "every_steps": 100_000},
     }
