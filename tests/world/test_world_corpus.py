@@ -11,6 +11,7 @@ from babelcap.data.store import Corpus
 from babelcap.data.text import encode_prefix
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
+from babelcap.records import Annotation
 from babelcap.world.corpus import WorldConfig, load_truth, make_image, make_world, read_free_text, read_lines
 from babelcap.world.grammar.captions import OPENINGS
 from babelcap.world.inverse import parse_strict
@@ -101,14 +102,17 @@ def test_both_sides_of_a_translation_say_the_same(world: Path) -> None:
                 assert annotation.score is not None
 
 
+def loose_translations(config: WorldConfig) -> list[Annotation]:
+    made = [make_image(config, index) for index in range(config.num_images)]
+    return [annotation for image in made for annotation in image.annotations if annotation.origin == "world/web"]
+
+
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.0), (0.3, 0.2, 0.4), (1.0, 1.0, 1.0)])
 def test_so_many_translated_sentences_are_shaped_like_captions(share: float, low: float, high: float) -> None:
     config = CONFIG.model_copy(update={"caption_share": share, "num_images": 60})
     kinds = [
         sentence.kind
-        for index in range(60)
-        for annotation in make_image(config, index).annotations
-        if annotation.origin == "world/web"
+        for annotation in loose_translations(config)
         for sentence in parse_strict(annotation.target, annotation.language) or ()
     ]
     assert low <= sum(kind in OPENINGS for kind in kinds) / len(kinds) <= high
@@ -130,12 +134,7 @@ def test_a_smaller_scope_is_kept_to_by_pictures_and_texts(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("probability", "low", "high"), [(1.0, 0.99, 1.0), (0.9, 0.88, 0.96), (0.0, 0.1, 0.3)])
 def test_translations_fit_as_well_as_asked(probability: float, low: float, high: float) -> None:
     config = CONFIG.model_copy(update={"match_probability": probability, "num_images": 120})
-    scores = [
-        annotation.score
-        for index in range(120)
-        for annotation in make_image(config, index).annotations
-        if annotation.origin == "world/web"
-    ]
+    scores = [annotation.score for annotation in loose_translations(config)]
     mean = sum(score for score in scores if score is not None) / len(scores)
     assert low <= mean <= high
 

@@ -20,7 +20,7 @@ from typing import Any
 from babelcap.errors import UserError
 
 # One thread each; and what a step of training frees is kept for the next one: returning it to the system and getting
-# it back, page by page, took a tenth of a small model's time (glibc; others ignore these).
+# it back, page by page, is most of a small model's system time (glibc; others ignore these).
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
