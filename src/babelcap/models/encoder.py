@@ -20,6 +20,7 @@ from transformers.models.florence2.modeling_florence2 import (
 )
 
 from babelcap.errors import UserError
+from babelcap.models.window_attention import use_lean_windows
 
 SPATIAL_MEAN = "spatial_avg_pool"  # one token: the mean over all positions
 TEMPORAL_MEAN = "temporal_avg_pool"  # one token for each position: the mean over frames, and an image is one frame
@@ -97,6 +98,7 @@ class FlorenceEncoder(PreTrainedModel):
     def __init__(self, config: FlorenceEncoderConfig) -> None:
         super().__init__(config)
         self.vision_tower = Florence2VisionBackbone(config.vision_config)
+        use_lean_windows(self.vision_tower)
         self.projector = FlorenceProjector(config)
         self.text_encoder = BartEncoder(config.text_config)
         self.post_init()

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from babelcap.errors import UserError
+from babelcap.models.caches import generation_cache
 from babelcap.models.packing import MIN_STEPS, packed_for_decoding
 from babelcap.models.shortlist import Shortlist, allowed_ids, check_ids
 
@@ -39,13 +39,6 @@ NOT_WITH_SHORTLIST = (
     "custom_generate",
 )
 BLOCK_SIZE = 256  # scores looked through at once for the best
-
-
-class SharedEncoderCache(EncoderDecoderCache):
-    """The rows of a sample have the same encoder states, so choosing among its beams reorders self-attention only."""
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        self.self_attention_cache.reorder_cache(beam_idx)
 
 
 class CaptionerGeneration(GenerationMixin):
@@ -138,9 +131,8 @@ class CaptionerGeneration(GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Cross-attention sees all of the encoder's states, also in layers whose self-attention has a window."""
         if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
-            cache = SharedEncoderCache(DynamicCache(config=self.config.decoder_config), DynamicCache())
+            cache = generation_cache(self.config.decoder_config, generation_config.max_length)
             model_kwargs["past_key_values"] = cache
 
     def _maybe_prepare_encoder_kwargs_for_generation(
