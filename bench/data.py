@@ -1,8 +1,8 @@
 """How fast is the data? Ratios measured in one run, so that a slow or busy machine changes little.
 
 loader        samples a second of the training loader at 224 px, against a bare Pillow decode-and-resize loop over the
-              same images in as many processes (at least 0.90); and the same by processor time, which other programs
-              on the machine disturb less
+              same images in as many processes (at least 0.90); and the same by the processes' processor time, which
+              other programs on the machine disturb less
 mixture       indices resolved a second, over the published 137 M annotations
 
     python bench/data.py [--quick] [--json]
@@ -10,8 +10,10 @@ mixture       indices resolved a second, over the published 137 M annotations
 
 import argparse
 import io
+import itertools
 import json
 import multiprocessing
+import resource
 import statistics
 import sys
 import tempfile
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from babelcap.coverage import Coverage, Pair, Style, Task
@@ -139,10 +140,10 @@ def loader_rate(loader: TrainingLoader, num_steps: int, consume: Callable[[Any],
     return num_samples / (time.perf_counter() - start)
 
 
-def processor_seconds(action: Callable[[], Any]) -> float:
-    start = time.process_time()
-    action()
-    return time.process_time() - start
+def children_seconds() -> float:
+    """Processor time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
@@ -154,23 +155,22 @@ def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, flo
     _, rows = mixture.resolve(np.arange(config.batch_size, (num_steps + 1) * config.batch_size))
     images = [index.read_image(index.image_number(row)) for row in rows]
     consumers: dict[str, Callable[[Any], Any]] = {"loader": len, "normalised": lambda batch: batch.model_inputs()}
-    rates: dict[str, list[float]] = {"bare": [], **{name: [] for name in consumers}}
+    rates: dict[str, list[float]] = {"bare": [bare_rate(images)], **{name: [] for name in consumers}}
+    cpu_ratios = []
     for _ in range(num_rounds):
         for name, consume in consumers.items():
-            rates["bare"].append(bare_rate(images))
+            before = children_seconds()
             rates[name].append(loader_rate(loader, num_steps, consume))
-    torch.set_num_threads(1)  # as in a worker process
-    dataset, cpu_ratios = loader.dataset, []
-    for number in range(2 * num_steps):  # one micro-batch each, in this process, in turns
-        step, micro = divmod(config.batch_size + number * BATCH_SIZE, config.batch_size)
-        place = (step, micro // BATCH_SIZE)
-        encoded = [index.read_image(index.image_number(row)) for row in dataset.plan(step)[2][place[1]]]
-        bare = processor_seconds(lambda encoded=encoded: decode_bare(encoded))
-        cpu_ratios.append(bare / processor_seconds(lambda place=place: dataset[place]))
-    pairs = {"loader": rates["bare"][::2], "normalised": rates["bare"][1::2]}  # each beside its own bare loop
+            between = children_seconds()
+            rates["bare"].append(bare_rate(images))
+            num_read = len(images) + config.batch_size  # the first step is not timed, but it is worked
+            own, bare = (between - before) / num_read, (children_seconds() - between) / len(images)
+            cpu_ratios.append(bare / own)
+    # Each loader's run lies between two of the bare loop, so that a machine that gets slower or faster evens out.
+    beside = [statistics.mean(two) for two in itertools.pairwise(rates["bare"])]
     ratios = {
-        name: statistics.median(own / bare for own, bare in zip(rates[name], bares, strict=True))
-        for name, bares in pairs.items()
+        name: statistics.median(own / bare for own, bare in zip(rates[name], beside[place::2], strict=True))
+        for place, name in enumerate(consumers)
     }
     return {
         "bare_samples_per_second": statistics.median(rates["bare"]),
@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer images and rounds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    num_steps, num_rounds = (4, 3) if options.quick else (12, 7)
+    num_steps, num_rounds = (4, 3) if options.quick else (12, 15)
     with tempfile.TemporaryDirectory() as name:
         results = bench_loader(Path(name) / "corpus", num_steps, num_rounds)
     results |= bench_mixture(100_000 if options.quick else 1_000_000)

@@ -54,10 +54,11 @@ def test_draft_mode_is_close_to_the_whole_decode(make_image: Callable[..., bytes
     assert np.abs(reduced - whole).mean() < 2
 
 
-def test_pixels_are_those_of_pillow_itself(make_image: Callable[..., bytes]) -> None:
-    image = decode_image(make_image(5, 500, 375))
-    expected = np.asarray(image.resize((224, 224), Image.Resampling.BICUBIC)).astype(int)
-    assert (colours(image, 224) == expected).all()
+@pytest.mark.parametrize("size_px", [224, 375, 2200])  # the last is larger than what Pillow keeps in one piece
+def test_pixels_are_those_of_pillow_itself(make_image: Callable[..., bytes], size_px: int) -> None:
+    for image in (decode_image(make_image(5, 500, 375)), decode_image(make_image(5, 375, 375))):
+        expected = np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC)).astype(int)
+        assert (colours(image, size_px) == expected).all()
 
 
 def test_pixels_are_normalised_by_channel() -> None:

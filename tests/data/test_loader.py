@@ -245,6 +245,9 @@ def test_evaluation_leaves_bad_samples_out(damaged_index: CorpusIndex, tokenizer
     kept = [row for row in expected if damaged_index.tar_of(np.array([row]))[0] != 2]
     assert sorted(found) == sorted(kept)
     assert loader.bad.counts == {"not an image": len(expected) - len(kept)}
+    assert {len(batch) for batch in loader} == {3, 4, 5}
+    ahead = make_evaluation(damaged_index, tokenizer, split="train", num_workers=1)
+    assert [contents(batch) for batch in ahead] == [contents(batch) for batch in loader]
 
 
 def test_evaluation_names_a_pair_that_is_missing(small_index: CorpusIndex, tokenizer: Any) -> None:

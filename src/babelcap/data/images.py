@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
 
 from babelcap.errors import BadSample
@@ -59,13 +60,24 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
 
 
-def square_bytes(image: Image.Image, size_px: int) -> np.ndarray:
-    """uint8 [size_px, size_px, 3]: resized bicubic to a square, whatever the aspect ratio was.
+def square_rgbx(image: Image.Image, size_px: int) -> np.ndarray:
+    """uint8 [size_px, size_px, 4]: resized bicubic to a square, whatever the aspect ratio was.
 
+    Red, green, blue, and a byte that means nothing: Pillow keeps pixels so, and this is its memory, without a copy.
     By Pillow and nothing else: a faster kernel differs by a level in some pixels, and a run must not depend on which
     processor it was begun on.
     """
-    return np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC))
+    square = image.resize((size_px, size_px), Image.Resampling.BICUBIC)
+    try:
+        words = pa.array(square)
+    except ValueError:  # so large that Pillow keeps it in several pieces
+        return np.asarray(square.convert("RGBX"))
+    return np.frombuffer(words.buffers()[-1], dtype=np.uint8).reshape(size_px, size_px, 4)
+
+
+def square_bytes(image: Image.Image, size_px: int) -> np.ndarray:
+    """uint8 [size_px, size_px, 3], a view."""
+    return square_rgbx(image, size_px)[:, :, :3]
 
 
 def scale_and_shift(

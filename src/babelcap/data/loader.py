@@ -4,6 +4,7 @@ Step t takes the indices [t B, (t + 1) B). Every rank sorts all B by the lengths
 takes its share of the micro-batches: which samples a step sees depends neither on the ranks nor on the workers.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ from babelcap.data.batches import Batch
 from babelcap.data.mixture import Mixture
 from babelcap.data.reader import BadSamples, BatchReader
 from babelcap.errors import UserError
+
+RESOLVED_AT_ONCE = 2048  # indices
 
 
 class LoaderConfig(ConfigModel):
@@ -67,16 +70,26 @@ class TrainingBatches(Dataset[Loaded]):
         self.mixture, self.reader, self.config = mixture, reader, config
         self.rank, self.world_size = rank, world_size
         self.num_micro_batches = check_division(config, world_size)
+        self._resolved: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of a few steps: pair numbers and rows
         self._plan: tuple[int, Any] = (-1, None)
 
     def plan(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices, pair numbers and rows of a whole step, each [micro-batch of all ranks, sample]."""
         if self._plan[0] != step:
+            if step not in self._resolved:
+                self._resolve_from(step)
             indices = global_batch_indices(step, self.config.batch_size)
-            pair_numbers, rows = self.mixture.resolve(indices)
+            pair_numbers, rows = self._resolved[step]
             groups = group_by_length(*self.reader.corpus.text_bytes(rows), self.config.micro_batch_size)
             self._plan = (step, (indices[groups], pair_numbers[groups], rows[groups]))
         return self._plan[1]
+
+    def _resolve_from(self, step: int) -> None:
+        """Several small steps at once: for few indices most of the mixture's time is not spent on them."""
+        steps = range(step, step + max(1, RESOLVED_AT_ONCE // self.config.batch_size))
+        indices = np.concatenate([global_batch_indices(one, self.config.batch_size) for one in steps])
+        parts = (part.reshape(len(steps), -1) for part in self.mixture.resolve(indices))
+        self._resolved = dict(zip(steps, zip(*parts, strict=True), strict=True))
 
     def __getitem__(self, place: tuple[int, int]) -> Loaded:
         step, number = place
@@ -204,7 +217,7 @@ def read_ahead(
         num_workers=num_workers,
         prefetch_factor=prefetch if num_workers > 0 else None,
         collate_fn=_as_it_is,
-        worker_init_fn=_ignore_stop_signals,
+        worker_init_fn=_enter_worker,
         generator=torch.Generator(),  # its own, or building a loader would draw from the one that dropout uses
     )
     for loaded in loader:
@@ -225,10 +238,11 @@ def check_division(config: LoaderConfig, world_size: int) -> int:
     return config.batch_size // unit
 
 
-def _ignore_stop_signals(worker: int) -> None:
-    """A scheduler tells every process to leave; the one that trains decides when, and needs its workers until then."""
+def _enter_worker(worker: int) -> None:
+    # A scheduler tells every process to leave; the one that trains decides when, and needs its workers until then.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
+    gc.freeze()  # what came with the fork is not looked through again and again, which would copy its pages
 
 
 def _as_it_is(loaded: Any) -> Any:

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from babelcap.coverage import Coverage, Pair, Task
-from babelcap.data.batches import Batch, BatchConfig, Encoded, collate
-from babelcap.data.images import decode_image, square_bytes
+from babelcap.data.batches import Batch, BatchConfig, Encoded, PixelBlock, collate
+from babelcap.data.images import decode_image, square_rgbx
 from babelcap.data.permutation import derive_key, hash_numbers, uniform
 from babelcap.data.text import check_text, encode_after_prefix, encode_texts, require_special_tokens
 from babelcap.errors import BadSample, UserError
@@ -71,12 +71,15 @@ class BatchReader:
         """
         bad: Counter[str] = Counter()
         good: dict[int, Encoded] = {}
+        pixels = PixelBlock(len(rows), self.config.image_size_px) if self.image_features is None else None
         pending, attempt = dict(enumerate(map(int, rows))), 0
         while pending:
             drawn: dict[int, Encoded] = {}
             for place, row in pending.items():
                 try:
-                    drawn[place] = self._draw(pairs, int(indices[place]), int(pair_numbers[place]), row)
+                    sample = self._draw(pairs, int(indices[place]), int(pair_numbers[place]), row)
+                    self._read_image(sample, place, pixels)
+                    drawn[place] = sample
                 except BadSample as error:
                     bad[error.reason] += 1
             self._encode(list(drawn.values()))
@@ -92,21 +95,21 @@ class BatchReader:
             if failed and attempt > MAX_ATTEMPTS:
                 raise UserError(f"no usable sample after {attempt} attempts at one index\n{reasons_table(bad)}")
             pending = {place: substitute(int(indices[place]), int(pair_numbers[place]), attempt) for place in failed}
-        return self._collate(pairs, [good[place] for place in sorted(good)]) if good else None, dict(bad)
+        return self._collate(pairs, good, pixels) if good else None, dict(bad)
 
-    def _collate(self, pairs: tuple[Pair, ...], samples: Sequence[Encoded]) -> Batch:
+    def _collate(self, pairs: tuple[Pair, ...], good: Mapping[int, Encoded], pixels: PixelBlock | None) -> Batch:
+        places = sorted(good)
         return collate(
-            samples,
+            [good[place] for place in places],
             pairs,
             self.config,
             encoder_pad=self.encoder_tokenizer.pad_token_id,
             decoder_pad=self.decoder_tokenizer.pad_token_id,
             decoder_start=self.decoder_start_token_id,
-            has_features=self.image_features is not None,
+            pixels=None if pixels is None else pixels.take(places),
         )
 
     def _draw(self, pairs: tuple[Pair, ...], index: int, pair_number: int, row: int) -> Encoded:
-        """Texts first: they are cheap to check and an image is not."""
         pair, annotation = pairs[pair_number], self.corpus.annotation(row)
         if annotation.pair != pair:
             raise UserError(f"annotation {row} is {annotation.pair} where {pair} was expected; build the index again")
@@ -115,25 +118,26 @@ class BatchReader:
         if source is not None and self.config.source_mask_probability > 0:
             source = self._hide_words(source, index)
         wants_prefix = pair.task is Task.CAPTION and self.config.prefix_probability > 0
-        image_number = self.corpus.image_number(row)
         return Encoded(
             index=index,
             pair_number=pair_number,
             row=row,
-            image_number=image_number,
+            image_number=self.corpus.image_number(row),
             prompt=self.coverage.prompt(pair, annotation.style, source),
             target=target,
             language=pair.language,
             after_prefix=wants_prefix
             and bool(uniform(self._prefix_key, np.array([index]))[0] < self.config.prefix_probability),
-            image=self._read_image(image_number),
         )
 
-    def _read_image(self, image_number: int) -> "np.ndarray | Tensor":
-        if self.image_features is not None:
-            return self.image_features(image_number)
+    def _read_image(self, sample: Encoded, place: int, pixels: PixelBlock | None) -> None:
+        """After the texts, which are cheap to check: an image is not."""
+        if pixels is None:
+            assert self.image_features is not None
+            sample.features = self.image_features(sample.image_number)
+            return
         size_px = self.config.image_size_px
-        return square_bytes(decode_image(self.corpus.read_image(image_number), size_px), size_px)
+        pixels.put(place, square_rgbx(decode_image(self.corpus.read_image(sample.image_number), size_px), size_px))
 
     def _hide_words(self, source: str, index: int) -> str:
         words = source.split(" ")

@@ -23,8 +23,8 @@ def encode_texts(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], max
         raise ValueError(f"max_tokens is {max_tokens}; bos and eos alone take 2")
     if not texts:
         return []
-    bodies = _token_ids(tokenizer, texts)
-    return [[tokenizer.bos_token_id, *body[: max_tokens - 2], tokenizer.eos_token_id] for body in bodies]
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    return [[bos, *body[: max_tokens - 2], eos] for body in _token_ids(tokenizer, texts)]
 
 
 def _token_ids(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> list[list[int]]:
@@ -56,8 +56,8 @@ def encode_after_prefix(
         raise UserError(f"max_target_tokens is {max_tokens}; the prefix '{language.prefix}' alone takes {len(prefix)}")
     if not texts:
         return [], len(prefix)
-    bodies = _token_ids(tokenizer, [continuation(language, text) for text in texts])
-    return [[*prefix, *body[:room], tokenizer.eos_token_id] for body in bodies], len(prefix)
+    bodies, eos = _token_ids(tokenizer, [continuation(language, text) for text in texts]), tokenizer.eos_token_id
+    return [[*prefix, *body[:room], eos] for body in bodies], len(prefix)
 
 
 def check_text(text: str | None, what: str) -> str:
