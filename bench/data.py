@@ -10,7 +10,6 @@ mixture       indices resolved a second, over the published 137 M annotations
 
 import argparse
 import io
-import itertools
 import json
 import multiprocessing
 import resource
@@ -154,30 +153,26 @@ def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, flo
     loader = TrainingLoader(mixture, reader, config)
     _, rows = mixture.resolve(np.arange(config.batch_size, (num_steps + 1) * config.batch_size))
     images = [index.read_image(index.image_number(row)) for row in rows]
-    consumers: dict[str, Callable[[Any], Any]] = {"loader": len, "normalised": lambda batch: batch.model_inputs()}
-    rates: dict[str, list[float]] = {"bare": [bare_rate(images)], **{name: [] for name in consumers}}
-    cpu_ratios = []
-    for _ in range(num_rounds):
-        for name, consume in consumers.items():
-            before = children_seconds()
-            rates[name].append(loader_rate(loader, num_steps, consume))
-            between = children_seconds()
-            rates["bare"].append(bare_rate(images))
-            num_read = len(images) + config.batch_size  # the first step is not timed, but it is worked
-            own, bare = (between - before) / num_read, (children_seconds() - between) / len(images)
-            cpu_ratios.append(bare / own)
-    # Each loader's run lies between two of the bare loop, so that a machine that gets slower or faster evens out.
-    beside = [statistics.mean(two) for two in itertools.pairwise(rates["bare"])]
-    ratios = {
-        name: statistics.median(own / bare for own, bare in zip(rates[name], beside[place::2], strict=True))
-        for place, name in enumerate(consumers)
-    }
+    rates: dict[str, list[float]] = {"bare": [], "loader": [], "normalised": []}
+    cpu_seconds = {"bare": 0.0, "loader": 0.0}
+    for number in range(num_rounds):  # in turn, so that a machine that gets slower or faster does so for both
+        start = children_seconds()
+        rates["bare"].append(bare_rate(images))
+        between = children_seconds()
+        rates["loader"].append(loader_rate(loader, num_steps, len))
+        num_read = len(images) + config.batch_size  # the first step is not timed, but it is worked
+        cpu_seconds["bare"] += (between - start) / len(images)
+        cpu_seconds["loader"] += (children_seconds() - between) / num_read
+        if number % 5 == 0:
+            rates["normalised"].append(loader_rate(loader, num_steps, lambda batch: batch.model_inputs()))
+    # All of the samples over all of the time: the mean of rates would make much of a lucky moment.
+    whole = {name: statistics.harmonic_mean(found) for name, found in rates.items()}
     return {
-        "bare_samples_per_second": statistics.median(rates["bare"]),
-        "loader_samples_per_second": statistics.median(rates["loader"]),
-        "loader_over_bare": ratios["loader"],
-        "bare_cpu_seconds_over_loader_cpu_seconds": statistics.median(cpu_ratios),
-        "loader_and_normalised_on_cpu_over_bare": ratios["normalised"],
+        "bare_samples_per_second": whole["bare"],
+        "loader_samples_per_second": whole["loader"],
+        "loader_over_bare": whole["loader"] / whole["bare"],
+        "bare_cpu_seconds_over_loader_cpu_seconds": cpu_seconds["bare"] / cpu_seconds["loader"],
+        "loader_and_normalised_on_cpu_over_bare": whole["normalised"] / whole["bare"],
     }
 
 
@@ -222,7 +217,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer images and rounds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    num_steps, num_rounds = (4, 3) if options.quick else (12, 15)
+    num_steps, num_rounds = (4, 3) if options.quick else (12, 25)
     with tempfile.TemporaryDirectory() as name:
         results = bench_loader(Path(name) / "corpus", num_steps, num_rounds)
     results |= bench_mixture(100_000 if options.quick else 1_000_000)
