@@ -68,9 +68,7 @@ def run_babelcap(model: Path, world: Path, batch_size: int, size_px: int, num_st
     values = {
         "model": str(model),
         "output": str(model.parent / f"run-{cached}"),
-        "budgets": [
-            WARMUP_STEPS + num_steps + 1
-        ],  # one more: the last step saves a checkpoint, as the Trainer's does not
+        "budgets": [WARMUP_STEPS + num_steps + 1],  # the last step saves, as the Trainer's does not; it is left out
         "batch_size": batch_size,
         "export": False,
         "data": {"corpus": str(world), "image_size_px": size_px, "num_workers": 0},

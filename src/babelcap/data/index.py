@@ -175,4 +175,4 @@ class _OpenFile:
 def _map(path: Path, dtype: np.dtype) -> np.ndarray:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))  # as a plain array: one item of it costs a third
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))  # a plain array: single items are cheaper
