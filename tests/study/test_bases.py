@@ -8,17 +8,18 @@ from transformers import AutoTokenizer, Florence2ForConditionalGeneration, Gemma
 
 from babelcap.errors import UserError
 from babelcap.models.loading import load_model
+from babelcap.models.surgery import prepare
 from babelcap.study import bases
 from babelcap.study.base_config import BaseConfig
 from babelcap.study.base_text import captioning_example, decoder_tensors, language_line, sorted_batches
 from babelcap.study.bases import (
+    DECODER_TOKENIZER,
     Base,
-    build_base,
     build_part,
+    build_parts,
     florence_base,
     gemma_base,
     needed_bases,
-    prepare_captioner,
     ship,
     shipped_weights,
     split_size,
@@ -45,16 +46,10 @@ TINY = BaseConfig(
 )
 
 
-def settings_of(config: BaseConfig, size: str, variant: str) -> dict:
-    values = config.model_dump(mode="json", exclude={"variants"})
-    return values | {"size": size, "variant": variant, "shares": config.variants[variant]}
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bases")
-    build_base(settings_of(TINY, "micro-gemma-s", "balanced"), folder / "gemma")
-    build_base(settings_of(TINY, "micro-florence-s", "english"), folder / "florence")
+    build_parts(folder, TINY, ["micro-gemma-s"], ["balanced"])
     return folder
 
 
@@ -127,18 +122,20 @@ def test_bases_are_transformers_own_models(built: Path) -> None:
     assert language_model(input_ids=torch.tensor([[1, 2, 9]])).logits.shape[:2] == (1, 3)
 
 
-@pytest.mark.parametrize(("step", "size"), [("gemma", "micro-gemma-s"), ("florence", "micro-florence-s")])
-def test_the_surgery_makes_captioners_of_them(built: Path, tmp_path: Path, step: str, size: str) -> None:
-    report = prepare_captioner(built / step, tmp_path / "model", size, seed=1)
+@pytest.mark.parametrize("family", ["gemma", "florence"])
+def test_the_surgery_makes_captioners_of_them(built: Path, tmp_path: Path, family: str) -> None:
+    size, florence = f"micro-{family}-s", built / florence_base(TINY, "s").name
+    gemma = built / gemma_base(TINY, "s", "balanced").name if family == "gemma" else florence / DECODER_TOKENIZER
+    report = prepare(size, florence, gemma, tmp_path / "model", seed=1)
     assert report["size"] == size
     model = load_model(tmp_path / "model")
-    base = Florence2ForConditionalGeneration.from_pretrained(built / florence_base(TINY, "s").name)
+    base = Florence2ForConditionalGeneration.from_pretrained(florence)
     pixels = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     expected = base.get_image_features(pixels).pooler_output
     torch.testing.assert_close(model.encode_images(pixels), expected)
-    if step == "gemma":
+    if family == "gemma":
         ids = torch.tensor([[1, 2, 9, 8, 300]])
-        alone = Gemma2ForCausalLM.from_pretrained(built / gemma_base(TINY, "s", "balanced").name)
+        alone = Gemma2ForCausalLM.from_pretrained(gemma)
         logits = model(input_ids=torch.tensor([[0, 5, 2]]), pixel_values=pixels, decoder_input_ids=ids).logits
         torch.testing.assert_close(logits, alone(input_ids=ids).logits)  # the gate is shut: Gemma itself
 

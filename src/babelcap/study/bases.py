@@ -10,7 +10,7 @@ All are saved by transformers, so that the surgery treats them as it treats the 
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +22,6 @@ from transformers.utils import logging
 
 from babelcap.errors import UserError
 from babelcap.models.sizes import MICRO_SHAPES, get_size
-from babelcap.models.surgery import prepare
 from babelcap.storage import atomic_file, atomic_folder, locked, read_json, write_json
 from babelcap.study.base_config import BaseConfig
 from babelcap.study.base_text import make_tokenizers
@@ -31,7 +30,6 @@ from babelcap.study.gemma_base import make_language_model, train_language_model
 from babelcap.study.tower import labelled_pictures, make_tower, picture_scene, tower_maps, train_tower
 
 RECIPE = "recipe.json"
-NAMES = "base.json"
 DECODER_TOKENIZER = "decoder_tokenizer"
 VERSION = 1  # raised whenever the code changes what a recipe gives
 TOWER_FILE = "tower.safetensors"
@@ -117,28 +115,6 @@ def build_parts(folder: str | Path, config: BaseConfig, sizes: Sequence[str], va
     """Every base that captioners of these sizes and variants are made of."""
     wanted = {base.name: base for size in sizes for v in variants for base in needed_bases(config, size, v)}
     return [build_part(folder, config, base) for base in wanted.values()]
-
-
-def build_base(settings: Mapping[str, Any], folder: str | Path) -> None:
-    """The bases of one captioner, as a step of a study: they lie beside `folder`, which gets a file that names them.
-
-    `settings` are a BaseConfig's without its variants, and `size`, `variant` and the variant's `shares`.
-    """
-    folder = Path(folder)
-    known = {name: settings[name] for name in BaseConfig.model_fields if name in settings}
-    config = BaseConfig(**known | {"variants": {settings["variant"]: settings["shares"]}})
-    parts = needed_bases(config, settings["size"], settings["variant"])
-    built = {base.kind: build_part(folder.parent, config, base).name for base in parts}
-    write_json(folder / NAMES, built)
-
-
-def prepare_captioner(folder: str | Path, output: str | Path, size: str, seed: int = 0) -> dict[str, Any]:
-    """A captioner made of what `build_base` built, by the surgery, exactly as of published models; its account."""
-    folder = Path(folder)
-    names = read_json(folder / NAMES)
-    florence = folder.parent / names["florence"]
-    gemma = folder.parent / names["gemma"] if "gemma" in names else florence / DECODER_TOKENIZER
-    return prepare(size, florence, gemma, output, seed=seed, overwrite=True)
 
 
 def _fields(config: BaseConfig, names: Sequence[str]) -> dict[str, Any]:
