@@ -1,11 +1,10 @@
 """DaViT's attention within windows, without work on what fills up the windows at the right and at the bottom.
 
 transformers' layer pads the image to whole windows; at 224 px the last two stages come to three times their positions.
-A padded position is a row of zeros: its key and value are the layer's biases, the same for all of them, and attending
-to n equal keys is attending to one whose score is raised by log n. No padded position is ever a query.
+A padded position is a row of zeros: its key and value are the layer's biases and need no product, nobody asks for what
+it attends to, and so it is a key and a value and never a query.
 """
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -42,12 +41,10 @@ class LeanWindowAttention(Florence2VisionWindowAttention):
         parts = qkv.view(batch_size, num_windows[0], window[0], num_windows[1], window[1], 3, self.num_heads, -1)
         parts = parts.permute(5, 0, 1, 3, 6, 2, 4, 7).flatten(5, 6).flatten(1, 3)
         query, key, value = parts.unbind(0)  # [windows, heads, positions, head width]
-        mask = None
         num_padded = self.window_size**2 - window[0] * window[1]
         if num_padded:
-            key, value = (_and_padded(states, part, self.qkv) for part, states in ((1, key), (2, value)))
-            mask = functional.pad(query.new_zeros(1, 1, 1, window[0] * window[1]), (0, 1), value=math.log(num_padded))
-        attended = attend(query, key, value, mask, scaling=self.scale)
+            key, value = (_and_padded(states, num_padded, part, self.qkv) for part, states in ((1, key), (2, value)))
+        attended = attend(query, key, value, None, scaling=self.scale)
         attended = attended.view(batch_size, *num_windows, self.num_heads, *window, -1)
         return attended.permute(0, 1, 4, 2, 5, 3, 6).reshape(batch_size, height, width, self.dim)
 
@@ -62,13 +59,13 @@ def _whole_and_rest(states: Tensor, dim: int, window_size: int) -> Iterator[slic
         yield slice(covered, length)
 
 
-def _and_padded(states: Tensor, part: int, qkv: nn.Linear) -> Tensor:
-    """Keys (part 1) or values (part 2) with that of a padded position behind them."""
-    num_windows, num_heads, _, head_width = states.shape
+def _and_padded(states: Tensor, num_padded: int, part: int, qkv: nn.Linear) -> Tensor:
+    """Keys (part 1) or values (part 2) with those of the padded positions behind them."""
     if qkv.bias is None:
-        return functional.pad(states, (0, 0, 0, 1))
+        return functional.pad(states, (0, 0, 0, num_padded))
+    num_windows, num_heads, _, head_width = states.shape
     padded = qkv.bias.view(3, num_heads, 1, head_width)[part].to(states.dtype)
-    return torch.cat([states, padded.expand(num_windows, -1, -1, -1)], dim=2)
+    return torch.cat([states, padded.expand(num_windows, -1, num_padded, -1)], dim=2)
 
 
 def use_lean_windows(tower: Florence2VisionBackbone) -> None:
