@@ -25,12 +25,12 @@ import numpy as np
 from PIL import Image
 
 from babelcap.coverage import Coverage, Pair, Style, Task
-from babelcap.data.batches import BatchConfig
-from babelcap.data.index import CorpusIndex
-from babelcap.data.loader import LoaderConfig, TrainingLoader
-from babelcap.data.mixture import Mixture, MixtureConfig
-from babelcap.data.reader import BatchReader
-from babelcap.data.store import CorpusWriter
+from babelcap.data.feed.batches import BatchConfig
+from babelcap.data.feed.loader import LoaderConfig, TrainingLoader
+from babelcap.data.feed.mixture import Mixture, MixtureConfig
+from babelcap.data.feed.reader import BatchReader
+from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.store import CorpusWriter
 from babelcap.records import Annotation
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from babelcap.models import Captioner
-from babelcap.models.sizes import size_config
+from babelcap.models.sizing.sizes import size_config
 
 NUM_BEAMS = 4
 BATCH_SIZE = 4

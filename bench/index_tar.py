@@ -19,9 +19,9 @@ import numpy as np
 from PIL import Image
 
 from babelcap.coverage import Coverage
-from babelcap.data.assemble import assemble_corpus
-from babelcap.data.tar import scan_tar
-from babelcap.data.webdataset import WebdatasetMaker
+from babelcap.data.importers.assemble import assemble_corpus
+from babelcap.data.importers.webdataset import WebdatasetMaker
+from babelcap.data.store.tar import scan_tar
 from babelcap.storage import atomic_file
 
 GOAL = 0.02

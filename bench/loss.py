@@ -32,8 +32,8 @@ def measure(logits_needed: bool, options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from babelcap.models import Captioner
-    from babelcap.models.freezing import apply_policy
-    from babelcap.models.sizes import size_config
+    from babelcap.models.sizing.freezing import apply_policy
+    from babelcap.models.sizing.sizes import size_config
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

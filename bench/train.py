@@ -48,7 +48,7 @@ def make_model(name: str, world: Path, folder: Path) -> Path:
     from transformers import AutoTokenizer
 
     from babelcap.models import Captioner, CaptionProcessor
-    from babelcap.models.sizes import size_config
+    from babelcap.models.sizing.sizes import size_config
 
     encoder = AutoTokenizer.from_pretrained(str(world / "tokenizers" / "encoder"))
     decoder = AutoTokenizer.from_pretrained(str(world / "tokenizers" / "decoder"))
@@ -87,12 +87,12 @@ def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_ste
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     from babelcap.coverage import Coverage
-    from babelcap.data.batches import BatchConfig
-    from babelcap.data.index import CorpusIndex
-    from babelcap.data.mixture import Mixture, MixtureConfig
-    from babelcap.data.reader import BatchReader
+    from babelcap.data.feed.batches import BatchConfig
+    from babelcap.data.feed.mixture import Mixture, MixtureConfig
+    from babelcap.data.feed.reader import BatchReader
+    from babelcap.data.store.index import CorpusIndex
     from babelcap.models import load_model, load_processor
-    from babelcap.models.freezing import apply_policy
+    from babelcap.models.sizing.freezing import apply_policy
 
     torch.set_num_threads(THREADS)
     index = CorpusIndex.open(world)

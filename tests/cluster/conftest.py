@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from babelcap.training.slurm import ClusterConfig, submit
+from babelcap.jobs.slurm import ClusterConfig, submit
 
 FINAL = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"}
 PATIENCE_SECONDS = 300

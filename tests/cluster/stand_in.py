@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from babelcap.jobs.signals import REQUEUE_EXIT_CODE, stop_requests
+from babelcap.jobs.slurm import distributed_environment
 from babelcap.storage import read_json, write_json
-from babelcap.training.signals import REQUEUE_EXIT_CODE, stop_requests
-from babelcap.training.slurm import distributed_environment
 
 
 def main(folder: Path, num_steps: int) -> int:

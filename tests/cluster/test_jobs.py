@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from babelcap.jobs.slurm import ClusterConfig, submit
 from babelcap.storage import read_json
-from babelcap.training.slurm import ClusterConfig, submit
 
 pytestmark = pytest.mark.cluster
 NUM_STEPS = 150
@@ -82,7 +82,7 @@ def test_requeues_have_an_end(cluster, tmp_path: Path) -> None:
 ONE_FAILS = """
 import os, sys, time
 from pathlib import Path
-from babelcap.training.signals import stop_requests
+from babelcap.jobs.signals import stop_requests
 
 is_first, waiting = os.environ["SLURM_PROCID"] == "0", Path(sys.argv[1])
 with stop_requests() as stop:

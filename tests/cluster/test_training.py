@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from babelcap.models import Captioner, CaptionProcessor
-from babelcap.models.sizes import size_config
+from babelcap.models.sizing.sizes import size_config
 from babelcap.world.corpus import WorldConfig, make_world
 
 pytestmark = pytest.mark.cluster

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from babelcap.coverage import Pair, Style, Task
-from babelcap.data.index import CorpusIndex
-from babelcap.data.store import CorpusWriter
+from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.store import CorpusWriter
 from babelcap.records import Annotation
 
 WORDS = ["red", "dog", "a", "house", "under", "the", "tree", "runs", "bicycle", "blue"]

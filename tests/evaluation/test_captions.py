@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.coverage import Coverage, Style
-from babelcap.data.index import CorpusIndex
+from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
 from babelcap.evaluation.captions import VARIANTS, corpus_shortlists, evaluate_captions, split_pictures
-from babelcap.models.captioner import Captioner
-from babelcap.models.processor import CaptionProcessor
-from babelcap.models.sizes import size_config
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.sizing.sizes import size_config
 from babelcap.world.corpus import WorldConfig, load_truth, make_world
 from babelcap.world.plan import plan_caption
 from babelcap.world.realise import realise

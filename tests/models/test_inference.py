@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import babelcap
 from babelcap.cli import app
-from babelcap.data.text import encode_after_prefix
+from babelcap.data.feed.text import encode_after_prefix
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.models import CaptionPipeline, CaptionProcessor, load_processor, write_shortlist

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
 from babelcap.coverage import Task
-from babelcap.data.store import CorpusWriter
-from babelcap.models.shortlist import read_shortlist
+from babelcap.data.store.store import CorpusWriter
+from babelcap.models.generation.shortlist import read_shortlist
 from babelcap.records import Annotation
 
 

@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerFast
 
 from babelcap.config import build_config
 from babelcap.coverage import Coverage, Style, Task
-from babelcap.data.store import CorpusWriter
-from babelcap.models.captioner import Captioner
-from babelcap.models.configuration import CaptionerConfig
-from babelcap.models.processor import CaptionProcessor
+from babelcap.data.store.store import CorpusWriter
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.records import Annotation
 from babelcap.training.config import TrainConfig
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from babelcap.models.captioner import Captioner
-from babelcap.models.flops import meta_captioner
-from babelcap.models.freezing import apply_policy
-from babelcap.models.sizes import size_config
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.sizing.flops import meta_captioner
+from babelcap.models.sizing.freezing import apply_policy
+from babelcap.models.sizing.sizes import size_config
 from babelcap.training.config import OptimiserConfig
 from babelcap.training.optimiser import make_optimiser, parameter_groups, set_learning_rate
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from babelcap.cli import app
-from babelcap.data.store import Corpus
+from babelcap.data.store.store import Corpus
 
 SMALL = ["--images", "4", "--eval-images", "2", "--holdout-images", "1", "--text-lines", "40"]
 

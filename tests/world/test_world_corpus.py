@@ -7,8 +7,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from babelcap.coverage import Coverage, Pair, Style, Task
-from babelcap.data.store import Corpus
-from babelcap.data.text import encode_prefix
+from babelcap.data.feed.text import encode_prefix
+from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.records import Annotation

@@ -11,7 +11,7 @@ import typer
 from babelcap.errors import UserError
 
 if TYPE_CHECKING:
-    from babelcap.data.store import Corpus
+    from babelcap.data.store.store import Corpus
 
 group = typer.Typer(no_args_is_help=True, help="Make, check, look at and hand on a corpus of images and texts.")
 
@@ -39,8 +39,8 @@ def index(
     Example: babelcap data index photos/*.tar --captions txt -o corpus
     """
     from babelcap.coverage import Coverage
-    from babelcap.data.assemble import assemble_corpus, find_files
-    from babelcap.data.webdataset import WebdatasetMaker
+    from babelcap.data.importers.assemble import assemble_corpus, find_files
+    from babelcap.data.importers.webdataset import WebdatasetMaker
 
     coverage = Coverage()
     coverage.language(language)
@@ -86,7 +86,7 @@ def cc12m(
 
     Or: babelcap data import cc12m --download --shards 0-9 -o cc12m
     """
-    from babelcap.data.cc12m_import import import_cc12m
+    from babelcap.data.importers.cc12m import import_cc12m
 
     corpus = import_cc12m(
         output,
@@ -113,7 +113,7 @@ def multi30k(
 
     Example: babelcap data import multi30k --images photos --texts multi30k/data -o corpus
     """
-    from babelcap.data.multi30k import import_multi30k
+    from babelcap.data.importers.multi30k import import_multi30k
 
     _report(import_multi30k(output, images=images, texts=texts, num_workers=workers))
 
@@ -129,7 +129,7 @@ def coco(
 
     Example: babelcap data import coco --images val2017 --captions captions_val2017.json -o coco
     """
-    from babelcap.data.coco import import_coco
+    from babelcap.data.importers.coco import import_coco
 
     _report(import_coco(output, images=images, captions=captions, split=split))
 
@@ -145,8 +145,8 @@ def check(
 
     Example: babelcap data check corpus
     """
-    from babelcap.data.check import check_corpus
-    from babelcap.data.store import Corpus
+    from babelcap.data.inspect.check import check_corpus
+    from babelcap.data.store.store import Corpus
 
     result = check_corpus(Corpus.open(corpus), full=full, num_workers=workers)
     if as_json:
@@ -187,8 +187,8 @@ def stats(corpus: Path = typer.Argument(..., help="The corpus folder."), as_json
     """
     from rich.table import Column, Table
 
-    from babelcap.data.stats import corpus_stats
-    from babelcap.data.store import Corpus
+    from babelcap.data.inspect.stats import corpus_stats
+    from babelcap.data.store.store import Corpus
 
     values = corpus_stats(Corpus.open(corpus))
     if as_json:
@@ -230,8 +230,8 @@ def show(
 
     Example: babelcap data show corpus -o sheet --num 12 --split train
     """
-    from babelcap.data.show import write_sheets
-    from babelcap.data.store import Corpus
+    from babelcap.data.inspect.show import write_sheets
+    from babelcap.data.store.store import Corpus
 
     for path in write_sheets(Corpus.open(corpus), output, num_images=num, seed=seed, split=split):
         typer.echo(str(path))
@@ -249,8 +249,8 @@ def export(
 
     Example: babelcap data export corpus -o plain --format webdataset
     """
-    from babelcap.data.export import export_webdataset
-    from babelcap.data.store import Corpus
+    from babelcap.data.inspect.export import export_webdataset
+    from babelcap.data.store.store import Corpus
 
     if kind != "webdataset":
         raise UserError(f"--format is '{kind}'; the only format is 'webdataset'")

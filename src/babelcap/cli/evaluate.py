@@ -35,8 +35,8 @@ def loss(
     import json
 
     from babelcap.coverage import Pair
-    from babelcap.data.batches import BatchConfig
-    from babelcap.data.index import CorpusIndex
+    from babelcap.data.feed.batches import BatchConfig
+    from babelcap.data.store.index import CorpusIndex
     from babelcap.evaluation.loss import evaluate_loss
     from babelcap.models import load_model, load_processor
 
@@ -82,7 +82,7 @@ def captions(
     import json
 
     from babelcap.coverage import Style
-    from babelcap.data.index import CorpusIndex
+    from babelcap.data.store.index import CorpusIndex
     from babelcap.errors import UserError
     from babelcap.evaluation.captions import VARIANTS, check_variant, evaluate_captions
     from babelcap.models import load_model, load_processor

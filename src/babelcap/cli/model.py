@@ -19,7 +19,7 @@ def info(
 
     Example: babelcap model info 3.5B --policy finetuning
     """
-    from babelcap.models.info import model_info, read_size_or_folder
+    from babelcap.models.sizing.info import model_info, read_size_or_folder
 
     found = model_info(read_size_or_folder(model), image_size_px, policy)
     if as_json:
@@ -76,7 +76,7 @@ def prepare(
 
     Example: babelcap model prepare 3.5B --florence florence-community/Florence-2-large --gemma google/gemma-2-2b -o m
     """
-    from babelcap.models.surgery import prepare as perform
+    from babelcap.models.surgery.prepare import prepare as perform
 
     report = perform(size, florence, gemma, output, dtype=dtype, cross_attention_every=cross_attention_every, seed=seed)
     if as_json:
@@ -99,7 +99,7 @@ def import_command(
     Example: babelcap model import downloads/published -o models/published
     """
     from babelcap.models import import_checkpoint
-    from babelcap.models.sources import tensor_type
+    from babelcap.models.checkpoints.sources import tensor_type
 
     model = import_checkpoint(
         source,
@@ -126,10 +126,10 @@ def shortlist(
 
     Example: babelcap model shortlist corpora/cc12m --language zh --model models/0.4B
     """
-    from babelcap.data.store import Corpus
-    from babelcap.models.info import read_size_or_folder
-    from babelcap.models.processor import load_processor
-    from babelcap.models.shortlist import build_shortlist, write_shortlist
+    from babelcap.data.store.store import Corpus
+    from babelcap.models.checkpoints.processor import load_processor
+    from babelcap.models.generation.shortlist import build_shortlist, write_shortlist
+    from babelcap.models.sizing.info import read_size_or_folder
 
     opened = Corpus.open(corpus)
     processor = load_processor(model)
@@ -153,7 +153,7 @@ def freezing(
 
     Example: babelcap model freezing
     """
-    from babelcap.models.freezing import POLICIES
+    from babelcap.models.sizing.freezing import POLICIES
 
     meanings = {name: policy.meaning for name, policy in POLICIES.items()}
     if as_json:

@@ -47,7 +47,7 @@ def train(
     if dry_run:
         _show_plan(settings, command, size, submit is not None, json_output)
     elif submit is not None:
-        from babelcap.training.slurm import submit as submit_job
+        from babelcap.jobs.slurm import submit as submit_job
 
         job = submit_job(command, settings.cluster, settings.output / "slurm", settings.name)
         typer.echo(json.dumps({"job": job}) if json_output else f"submitted job {job}; logs in {settings.output}/slurm")
@@ -57,9 +57,9 @@ def train(
 
 def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
     from babelcap.evaluation.loss import loss_evaluation
+    from babelcap.jobs.signals import REQUEUE_EXIT_CODE
     from babelcap.training.loop import Requeue
     from babelcap.training.run import train
-    from babelcap.training.signals import REQUEUE_EXIT_CODE
 
     evaluation = loss_evaluation(settings.data.corpus, settings.coverage, settings.data) if evaluate else None
     try:
@@ -79,8 +79,8 @@ def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
 def _show_plan(
     settings: "TrainConfig", command: list[str], size: str | None, on_slurm: bool, json_output: bool
 ) -> None:
-    from babelcap.training.plan import plan_run
-    from babelcap.training.slurm import submit
+    from babelcap.jobs.slurm import submit
+    from babelcap.training.cost import plan_run
 
     num_processes = settings.cluster.num_tasks if on_slurm else int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_run(settings, num_processes, size)

@@ -75,7 +75,7 @@ def tokenizers(
 
     Example: babelcap world tokenizers w -o small --decoder-tokens 2500
     """
-    from babelcap.data.store import Corpus
+    from babelcap.data.store.store import Corpus
     from babelcap.storage import atomic_folder
     from babelcap.world.corpus import TRAIN, read_free_text, tokenizer_text
     from babelcap.world.tokenizers import save_tokenizers, train_decoder_tokenizer, train_encoder_tokenizer
@@ -110,10 +110,10 @@ def base(
     """
     import json
 
+    from babelcap.bases.config import BaseConfig
+    from babelcap.bases.recipe import build_parts
     from babelcap.config import load_config
-    from babelcap.models.sizes import SIZES
-    from babelcap.study.base_config import BaseConfig
-    from babelcap.study.bases import build_parts
+    from babelcap.models.sizing.sizes import SIZES
 
     options = [f"use_shipped={str(shipped).lower()}"] + ([] if seed is None else [f"seed={seed}"])
     settings = load_config(BaseConfig, None, [*options, *(overrides or [])])

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, mean_over_splits
-from babelcap.data.index import CorpusIndex
-from babelcap.data.progress import progress
-from babelcap.data.store import Corpus
-from babelcap.data.text import encode_prefix
+from babelcap.data.feed.text import encode_prefix
+from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
+from babelcap.jobs.progress import progress
 from babelcap.languages import Language
-from babelcap.models.captioner import Captioner
-from babelcap.models.processor import CaptionProcessor
-from babelcap.models.shortlist import tokens_of
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.generation.shortlist import tokens_of
+from babelcap.models.network.captioner import Captioner
 from babelcap.records import EvalResult
 from babelcap.world.corpus import TRAIN, load_truth
 from babelcap.world.scenes import Scene

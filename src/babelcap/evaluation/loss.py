@@ -14,14 +14,14 @@ from typing import NamedTuple
 import torch
 
 from babelcap.coverage import Coverage, Pair, mean_over_splits
-from babelcap.data.batches import Batch, BatchConfig
-from babelcap.data.index import CorpusIndex
-from babelcap.data.loader import EvaluationLoader
-from babelcap.data.progress import progress
-from babelcap.data.reader import BatchReader
-from babelcap.data.text import encode_prefix
-from babelcap.models.captioner import Captioner
-from babelcap.models.processor import CaptionProcessor
+from babelcap.data.feed.batches import Batch, BatchConfig
+from babelcap.data.feed.loader import EvaluationLoader
+from babelcap.data.feed.reader import BatchReader
+from babelcap.data.feed.text import encode_prefix
+from babelcap.data.store.index import CorpusIndex
+from babelcap.jobs.progress import progress
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.network.captioner import Captioner
 from babelcap.records import EvalResult
 
 READINGS = ("raw", "conditioned")

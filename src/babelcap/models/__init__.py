@@ -5,13 +5,13 @@ Importing this registers the captioner with transformers, so that AutoConfig, Au
 
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoModelForSeq2SeqLM, AutoProcessor
 
-from babelcap.models.captioner import Captioner, CaptionerOutput
-from babelcap.models.configuration import CaptionerConfig
-from babelcap.models.importing import import_checkpoint
+from babelcap.models.checkpoints.importing import import_checkpoint
+from babelcap.models.checkpoints.loading import load_model
+from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.generation.shortlist import build_shortlist, write_shortlist
 from babelcap.models.inference import CaptionPipeline, load
-from babelcap.models.loading import load_model
-from babelcap.models.processor import CaptionProcessor, load_processor
-from babelcap.models.shortlist import build_shortlist, write_shortlist
+from babelcap.models.network.captioner import Captioner, CaptionerOutput
+from babelcap.models.network.configuration import CaptionerConfig
 
 __all__ = [
     "CaptionPipeline",

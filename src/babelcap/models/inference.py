@@ -15,9 +15,9 @@ from torch import Tensor
 from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, translation_prompt
 from babelcap.errors import UserError
 from babelcap.languages import Language, find_language
-from babelcap.models.captioner import Captioner
-from babelcap.models.loading import load_model
-from babelcap.models.processor import CaptionProcessor, ImageSource, load_processor
+from babelcap.models.checkpoints.loading import load_model
+from babelcap.models.checkpoints.processor import CaptionProcessor, ImageSource, load_processor
+from babelcap.models.network.captioner import Captioner
 
 
 class CaptionPipeline:

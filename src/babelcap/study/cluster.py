@@ -11,15 +11,15 @@ from pydantic import model_validator
 
 from babelcap.config import ConfigModel, build_config, content_hash, load_config, read_values, resource, write_config
 from babelcap.errors import UserError
+from babelcap.jobs.slurm import submit
 from babelcap.records import RunRecord, write_run_records
 from babelcap.storage import read_json
 from babelcap.study.finish import build_page
 from babelcap.study.laws import write_laws
 from babelcap.study.records import RUNS
 from babelcap.training.config import TrainConfig
-from babelcap.training.plan import plan_run
+from babelcap.training.cost import plan_run
 from babelcap.training.schedule import num_trained_steps, plan_legs
-from babelcap.training.slurm import submit
 
 
 class ClusterRun(ConfigModel):

@@ -9,11 +9,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from babelcap.bases.config import BaseConfig
 from babelcap.config import ConfigModel, resource
 from babelcap.coverage import Style
 from babelcap.evaluation.captions import VARIANTS, Variant
-from babelcap.models.sizes import SIZES
-from babelcap.study.base_config import BaseConfig
+from babelcap.models.sizing.sizes import SIZES
 from babelcap.training.config import ScheduleConfig
 from babelcap.world.corpus import WorldConfig
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import Pair, Task
-from babelcap.data.index import CorpusIndex
-from babelcap.models.flops import meta_captioner
-from babelcap.models.sizes import size_config
+from babelcap.data.store.index import CorpusIndex
+from babelcap.models.sizing.flops import meta_captioner
+from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import write_json
 from babelcap.study.grid import FINETUNED, Plan, PlannedRun
 from babelcap.study.steps import CAPTIONS

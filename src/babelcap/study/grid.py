@@ -7,10 +7,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from babelcap.bases.config import BaseConfig
+from babelcap.bases.recipe import SHIPPED, Base, needed_bases
 from babelcap.coverage import Coverage, Task
-from babelcap.models.sizes import get_size
-from babelcap.study.base_config import BaseConfig
-from babelcap.study.bases import SHIPPED, Base, needed_bases
+from babelcap.models.sizing.sizes import get_size
 from babelcap.study.config import FinetuneBlock, StudyConfig
 from babelcap.study.graph import Step, all_steps
 from babelcap.training.schedule import num_trained_steps, plan_legs
@@ -248,7 +248,7 @@ class _Planner:
 
 def is_in_package(base: Base) -> bool:
     """Whether its weights come with the package, so that it need not be trained."""
-    return (Path(str(files("babelcap.study"))) / SHIPPED / f"{base.name}.safetensors").is_file()
+    return (Path(str(files("babelcap.bases"))) / SHIPPED / f"{base.name}.safetensors").is_file()
 
 
 def _base_units(config: BaseConfig, kind: str) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from babelcap.config import content_hash, write_config
 from babelcap.errors import UserError
+from babelcap.jobs.pool import Outcome, Pool
 from babelcap.storage import write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.display import Display, make_display
@@ -23,7 +24,6 @@ from babelcap.study.estimate import estimate_steps, read_timing, wall_seconds, w
 from babelcap.study.finish import finish_study
 from babelcap.study.graph import ROOMS, Step, ahead
 from babelcap.study.grid import Plan, plan_study
-from babelcap.study.workers import Outcome, Pool
 
 ENTRY = "babelcap.study.steps:run_job"
 MAX_DEATHS = 3  # of workers in one step, before it is given up

@@ -14,20 +14,20 @@ from typing import Any
 
 import torch
 
+from babelcap.bases.config import BaseConfig
+from babelcap.bases.recipe import DECODER_TOKENIZER, Base, build_part
 from babelcap.config import build_config
 from babelcap.coverage import Coverage, Style
-from babelcap.data.batches import BatchConfig
-from babelcap.data.index import CorpusIndex
+from babelcap.data.feed.batches import BatchConfig
+from babelcap.data.store.index import CorpusIndex
 from babelcap.evaluation.captions import Generated, corpus_shortlists, evaluate_captions
 from babelcap.evaluation.loss import evaluate_loss
-from babelcap.models.captioner import Captioner
-from babelcap.models.loading import load_model
-from babelcap.models.processor import CaptionProcessor, load_processor
-from babelcap.models.surgery import prepare
+from babelcap.models.checkpoints.loading import load_model
+from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.surgery.prepare import prepare
 from babelcap.records import EvalResult
 from babelcap.storage import locked, read_json, write_json, write_text
-from babelcap.study.base_config import BaseConfig
-from babelcap.study.bases import DECODER_TOKENIZER, Base, build_part
 from babelcap.study.graph import DONE
 from babelcap.training.config import OptimiserConfig, TrainConfig
 from babelcap.training.features import FeatureStore, build_features, feature_key, weights_hash

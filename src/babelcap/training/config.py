@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from babelcap.config import ConfigModel, resource
 from babelcap.coverage import Coverage
-from babelcap.data.batches import BatchConfig
-from babelcap.data.mixture import MixtureConfig
-from babelcap.training.slurm import ClusterConfig
+from babelcap.data.feed.batches import BatchConfig
+from babelcap.data.feed.mixture import MixtureConfig
+from babelcap.jobs.slurm import ClusterConfig
 
 
 class DataConfig(BatchConfig):

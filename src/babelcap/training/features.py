@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from babelcap.data.batches import BatchConfig
-from babelcap.data.images import decode_image, square_pixels
-from babelcap.data.index import CorpusIndex
-from babelcap.data.progress import progress
+from babelcap.data.feed.batches import BatchConfig
+from babelcap.data.feed.images import decode_image, square_pixels
+from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import BadSample, UserError
+from babelcap.jobs.progress import progress
 from babelcap.storage import read_json, write_json
 from babelcap.training.parallel import World
 

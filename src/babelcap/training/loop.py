@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from babelcap.coverage import Pair
-from babelcap.data.batches import Batch
-from babelcap.data.loader import TrainingLoader
+from babelcap.data.feed.batches import Batch
+from babelcap.data.feed.loader import TrainingLoader
 from babelcap.errors import UserError
-from babelcap.models.captioner import Captioner
+from babelcap.jobs.signals import StopRequest
+from babelcap.models.network.captioner import Captioner
 from babelcap.storage import write_json
 from babelcap.training.checkpoint import list_checkpoints, remove_old, save_checkpoint
 from babelcap.training.config import TrainConfig
@@ -29,7 +30,6 @@ from babelcap.training.optimiser import set_learning_rate
 from babelcap.training.parallel import World, clip_gradients, set_gradient_sync, uses_bf16
 from babelcap.training.progress import Reporter
 from babelcap.training.schedule import Leg, rate_factor
-from babelcap.training.signals import StopRequest
 
 AfterStep = Callable[[int], None]
 

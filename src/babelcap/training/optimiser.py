@@ -9,7 +9,7 @@ import re
 import torch
 from torch import nn
 
-from babelcap.models.freezing import CROSS_ATTENTION
+from babelcap.models.sizing.freezing import CROSS_ATTENTION
 from babelcap.training.config import OptimiserConfig
 
 GATE = r"decoder\.layers\.\d+\.encoder_attn_gate"

@@ -18,8 +18,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from babelcap.errors import UserError
+from babelcap.jobs.slurm import distributed_environment
 from babelcap.training.config import ParallelConfig
-from babelcap.training.slurm import distributed_environment
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,17 @@ import torch
 from torch import nn
 
 from babelcap.config import content_hash, write_config
-from babelcap.data.index import CorpusIndex
-from babelcap.data.loader import LoaderConfig, TrainingLoader, check_division
-from babelcap.data.mixture import Mixture
-from babelcap.data.reader import BatchReader
+from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
+from babelcap.data.feed.mixture import Mixture
+from babelcap.data.feed.reader import BatchReader
+from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
-from babelcap.models.captioner import Captioner
-from babelcap.models.flops import forward_macs, meta_captioner
-from babelcap.models.freezing import apply_policy
-from babelcap.models.loading import load_model, resolve_folder
-from babelcap.models.processor import CaptionProcessor, load_processor
+from babelcap.jobs.signals import StopRequest, stop_requests
+from babelcap.models.checkpoints.loading import load_model, resolve_folder
+from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.sizing.flops import forward_macs, meta_captioner
+from babelcap.models.sizing.freezing import apply_policy
 from babelcap.records import EvalResult, RunRecord, compute_macs
 from babelcap.storage import atomic_folder, read_json, write_json
 from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
@@ -38,7 +39,6 @@ from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
 from babelcap.training.parallel import World, check_replicas, join_world, shard
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
-from babelcap.training.signals import StopRequest, stop_requests
 
 RECORD = "record.json"
 T_MEASURE = "cross_entropy/sample_mean/raw"

@@ -20,9 +20,9 @@ from pydantic import Field
 
 from babelcap.config import content_hash, resource
 from babelcap.coverage import Coverage, Task
-from babelcap.data.progress import progress
-from babelcap.data.store import CorpusWriter
+from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
+from babelcap.jobs.progress import progress
 from babelcap.records import Annotation
 from babelcap.storage import atomic_folder
 from babelcap.world.annotate import Wording, draw_free_text, evaluation_annotations, training_annotations

@@ -1,0 +1,248 @@
+"""A corpus out of tars that exist already: one Parquet a tar, made shard by shard, then the manifest.
+
+The tars are linked to, not copied and never written to. A shard that was made from the same inputs by the same settings
+is skipped, so a stopped command goes on where it was. Until `corpus.json` is there, the folder is not a corpus.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from babelcap.coverage import Coverage
+from babelcap.data.store.format import (
+    ANNOTATIONS,
+    IMAGES,
+    MANIFEST,
+    SHARD_METADATA,
+    BareImages,
+    ImageRow,
+    Manifest,
+    Shard,
+    file_sha256,
+    make_manifest,
+    parquet_name,
+    read_manifest,
+)
+from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
+from babelcap.data.store.tar import TarMember, TarScan, scan_tar
+from babelcap.errors import UserError
+from babelcap.jobs.shards import map_shards
+from babelcap.storage import atomic_file, write_json
+
+PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
+PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)
+
+
+class ShardMaker(Protocol):
+    """What an importer does: the rows of one tar. It is sent to worker processes, so it holds settings, not data."""
+
+    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow] | BareImages:
+        """The rows of a tar's images; what is left out is counted by reason."""
+        ...
+
+    def made_from(self, tar: Path) -> dict[str, Any]:
+        """The settings and files that the rows depend on: when they change, the shard is made again."""
+        ...
+
+
+class _Job(NamedTuple):
+    maker: ShardMaker
+    tar: Path
+    folder: Path
+    with_checksum: bool
+    known_sha256: str | None  # of the Parquet, where the corpus was finished before
+
+
+def assemble_corpus(
+    folder: str | Path,
+    tars: Sequence[Path],
+    maker: ShardMaker,
+    *,
+    provenance: dict[str, Any],
+    coverage: Coverage | None = None,
+    num_workers: int = 1,
+    copy: bool = False,
+    with_checksum: bool = False,
+) -> Corpus:
+    """Makes or finishes the corpus in `folder` and opens it. `with_checksum` reads every byte of the tars."""
+    folder = Path(folder)
+    _check_tars(tars)
+    known = _check_output(folder, provenance)
+    (folder / ANNOTATIONS).mkdir(parents=True, exist_ok=True)
+    (folder / IMAGES).mkdir(exist_ok=True)
+    jobs = [_Job(maker, tar, folder, with_checksum, known.get(parquet_name(tar))) for tar in tars]
+    stale = [job for job in jobs if known and _finished_shard(job) is None]
+    if stale:
+        (folder / MANIFEST).unlink()  # from here on it is unfinished, until all shards are renewed
+    for job in stale:
+        (folder / ANNOTATIONS / parquet_name(job.tar)).unlink(missing_ok=True)
+    shards = map_shards(_make_shard, jobs, num_workers, "Indexing tars")
+    reject_duplicate_keys(folder, shards)
+    for tar in tars:
+        _place_tar(tar, folder / IMAGES / tar.name, copy)
+    manifest = make_manifest(shards, coverage or Coverage(), with_versions(provenance))
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    return Corpus(folder, manifest)
+
+
+def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:
+    """Files, folders of files and glob patterns -> files, each once, by name."""
+    found: dict[Path, None] = {}
+    for place in map(Path, places):
+        if place.is_dir():
+            paths = sorted(place.rglob(f"*{ending}"))
+        elif any(sign in str(place) for sign in "*?["):
+            root = Path(place.anchor or ".")
+            paths = sorted(root.glob(str(place.relative_to(place.anchor) if place.anchor else place)))
+        else:
+            paths = [place]
+        if not paths:
+            raise UserError(f"{place}: no {ending} files there")
+        for path in paths:
+            if not path.is_file():
+                raise UserError(f"{path}: no such file")
+            found[path] = None
+    return sorted(found, key=lambda path: (path.name, str(path)))
+
+
+def image_members(scan: TarScan, skipped: Counter[str]) -> dict[str, TarMember]:
+    """The images of a tar by their key; of two with the same key the first is kept."""
+    skipped.update(scan.problems)
+    images: dict[str, TarMember] = {}
+    for member in scan.members:
+        plain = PLAIN_IMAGE.fullmatch(member.name)
+        if plain is None and not member.is_image:
+            continue
+        key = plain[1] if plain is not None else member.key
+        if plain is None and not is_key(key):
+            skipped["unsafe member name"] += 1
+        elif key in images:
+            skipped["duplicate key"] += 1
+        elif member.length == 0:
+            skipped["empty image"] += 1
+        else:
+            images[key] = member
+    return images
+
+
+def bare_images(scan: TarScan, skipped: Counter[str], split: str) -> BareImages:
+    """The images of a tar without texts; all names at once where every member is plainly an image."""
+    keys = PLAIN_IMAGES.findall("\n".join(scan.names))
+    if len(keys) == len(scan.names) == len(set(keys)) and all(scan.lengths):
+        skipped.update(scan.problems)
+        return BareImages(keys, scan.path.name, scan.offsets, scan.lengths, split)
+    images = image_members(scan, skipped)
+    offsets = [member.offset for member in images.values()]
+    lengths = [member.length for member in images.values()]
+    return BareImages(list(images), scan.path.name, offsets, lengths, split)
+
+
+def file_state(path: Path) -> list[Any]:
+    """Tells whether a file changed, without reading it."""
+    state = path.stat()
+    return [path.name, state.st_size, state.st_mtime_ns]
+
+
+def reject_duplicate_keys(folder: Path, shards: list[Shard]) -> None:
+    """Compares 64-bit hashes, eight bytes a key, and looks at the keys themselves only where two hashes agree."""
+    keys = {shard.tar: _read_keys(folder, shard) for shard in shards if len(shards) > 1}
+    hashes = [np.fromiter(map(hash, keys[tar]), dtype=np.int64, count=len(keys[tar])) for tar in keys]
+    values, counts = np.unique(np.concatenate(hashes or [np.zeros(0, np.int64)]), return_counts=True)
+    suspects = set(values[counts > 1].tolist())
+    seen: dict[str, str] = {}
+    for tar, tar_keys in keys.items() if suspects else ():
+        for key in tar_keys:
+            if hash(key) in suspects:
+                if key in seen:
+                    raise UserError(f"key '{key}' is in {seen[key]} and in {tar}; keys are unique in a corpus")
+                seen[key] = tar
+
+
+def _read_keys(folder: Path, shard: Shard) -> list[str]:
+    return pq.read_table(folder / ANNOTATIONS / shard.annotations, columns=["key"]).column("key").to_pylist()
+
+
+def _make_shard(job: _Job) -> Shard:
+    made_from = _made_from(job)
+    done = _finished_shard(job)
+    if done is None:
+        scan = scan_tar(job.tar)
+        skipped: Counter[str] = Counter()
+        rows = job.maker.make_rows(scan, skipped)
+        done = write_shard(job.folder, rows, scan, skipped=dict(sorted(skipped.items())), made_from=made_from)
+    if job.with_checksum:
+        done = done.model_copy(update={"tar_sha256": file_sha256(job.tar)})
+    return done
+
+
+def _made_from(job: _Job) -> dict[str, Any]:
+    made_from = {"tar": file_state(job.tar), **job.maker.made_from(job.tar)}
+    return json.loads(json.dumps(made_from))  # as it comes back from the Parquet's metadata
+
+
+def _finished_shard(job: _Job) -> Shard | None:
+    path = job.folder / ANNOTATIONS / parquet_name(job.tar)
+    if not path.is_file():
+        return None
+    with suppress(Exception):  # whatever is wrong with it, it is made again
+        metadata = json.loads(pq.read_schema(path).metadata[SHARD_METADATA])
+        digest = file_sha256(path)
+        if metadata["made_from"] == _made_from(job) and job.known_sha256 in (None, digest):
+            return Shard.model_validate(metadata["shard"]).model_copy(update={"annotations_sha256": digest})
+    return None
+
+
+def _check_tars(tars: Sequence[Path]) -> None:
+    if not tars:
+        raise UserError("no tars were given; name them or the folder they are in")
+    names = Counter(tar.name for tar in tars)
+    for name, number in names.items():
+        if number > 1:
+            raise UserError(f"{number} tars are called {name}; a corpus needs their names to differ")
+        if not name.endswith(".tar"):
+            raise UserError(f"{name}: the name of a tar ends in .tar; unpack compressed tars first")
+
+
+def _check_output(folder: Path, provenance: dict[str, Any]) -> dict[str, str]:
+    """An unfinished corpus is gone on with and a finished one made the same way is renewed; anything else is kept.
+
+    Returns the checksums of the Parquet files of a finished one.
+    """
+    if not folder.exists():
+        return {}
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; the output of a corpus is a folder")
+    if (folder / MANIFEST).exists():
+        before: Manifest = read_manifest(folder)
+        if {**before.provenance, "versions": None} != {**json.loads(json.dumps(provenance)), "versions": None}:
+            raise UserError(f"{folder} holds a corpus made with other settings; choose another output or remove it")
+        return {shard.annotations: shard.annotations_sha256 for shard in before.shards}
+    strange = {path.name for path in folder.iterdir()} - {IMAGES, ANNOTATIONS, "index"}
+    if strange:
+        raise UserError(f"{folder} holds other files ({sorted(strange)[0]}); choose an empty or new folder")
+    return {}
+
+
+def _place_tar(tar: Path, place: Path, copy: bool) -> None:
+    if place.exists() and place.samefile(tar):
+        if not (copy and place.is_symlink()):
+            return
+    elif place.exists() and not place.is_symlink():
+        raise UserError(f"{place} exists and is another file than {tar}; choose another output")
+    if copy:
+        with atomic_file(place) as partial:
+            shutil.copyfile(tar, partial)
+        return
+    link = place.with_name(f".{place.name}.{uuid4().hex[:8]}")
+    link.symlink_to(tar.resolve())
+    os.replace(link, place)

@@ -1,0 +1,52 @@
+"""COCO captions, from its own annotation file or from a plain list of {file, captions}, with photos in a folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from babelcap.coverage import Coverage, Style, Task
+from babelcap.data.store.store import Corpus, CorpusWriter
+from babelcap.data.store.tar import is_safe_name
+from babelcap.errors import UserError
+from babelcap.records import Annotation
+from babelcap.storage import read_json
+
+
+def import_coco(output: str | Path, *, images: Path, captions: Path, split: str = "test") -> Corpus:
+    """Photos that are not in the folder are left out and counted in the provenance."""
+    found = dict(_captions(read_json(captions), captions))
+    present = {name: texts for name, texts in sorted(found.items()) if (images / name).is_file()}
+    if not present:
+        raise UserError(f"{images} holds none of the {len(found)} photos that {captions} names")
+    provenance = {
+        "source": "COCO captions",
+        "command": "babelcap data import coco",
+        "parameters": {"images": str(images), "captions": str(captions), "split": split},
+        "photos_not_found": len(found) - len(present),
+    }
+    with CorpusWriter(output, provenance=provenance, coverage=Coverage(seen=("caption-en",))) as writer:
+        for name, texts in present.items():
+            annotations = [
+                Annotation(task=Task.CAPTION, language="en", style=Style.SHORT, target=text, origin="coco")
+                for text in texts
+            ]
+            key, _, extension = name.partition(".")
+            writer.add(key, (images / name).read_bytes(), extension, split, annotations)
+    return Corpus.open(output)
+
+
+def _captions(values: Any, path: Path) -> Iterator[tuple[str, list[str]]]:
+    try:
+        if isinstance(values, dict):  # COCO's own: images and annotations joined by image_id
+            texts: dict[int, list[str]] = {}
+            for item in values["annotations"]:
+                texts.setdefault(item["image_id"], []).append(item["caption"])
+            pairs = [(image["file_name"], texts.get(image["id"], [])) for image in values["images"]]
+        else:
+            pairs = [(item["file"], item["captions"]) for item in values]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is neither COCO's caption file nor a list of {{file, captions}} ({error})") from None
+    for name, captions in pairs:
+        if not is_safe_name(name):
+            raise UserError(f"{path}: '{name}' is not the name of a file in a folder")
+        yield name, [text.strip() for text in captions if text.strip()]

@@ -1,0 +1,147 @@
+"""Multi30K as distributed (data/task1, data/task2) on tars of its photos: captions of task 2, translations of task 1.
+
+Test splits keep their names (test_2016_flickr, ...); train and val are as in Multi30K.
+"""
+
+import gzip
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from babelcap.coverage import Coverage, Style, Task
+from babelcap.data.importers.assemble import assemble_corpus, find_files, image_members
+from babelcap.data.store.format import ImageRow
+from babelcap.data.store.store import Corpus
+from babelcap.data.store.tar import TarScan
+from babelcap.errors import UserError
+from babelcap.records import Annotation
+
+TRANSLATION_LANGUAGES = ("de", "fr")
+CAPTION_LANGUAGES = ("en", "de")
+NUM_CAPTIONS = 5
+SEEN = ("caption-en", "caption-de", "translation-de", "translation-fr")
+# task 1 split -> task 2's names for it: of its image list and of its texts
+SPLITS = {
+    "train": ("train_images", "train"),
+    "val": ("val_images", "val"),
+    "test_2016_flickr": ("test_2016_images", "test_2016"),
+    "test_2017_flickr": (None, None),
+    "test_2018_flickr": (None, None),
+    "test_2017_mscoco": (None, None),
+}
+
+
+@dataclass(frozen=True)
+class Multi30kMaker:
+    texts: Path
+
+    def made_from(self, tar: Path) -> dict[str, Any]:
+        return {"maker": "multi30k/1", "texts": str(self.texts)}
+
+    def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
+        texts = load_texts(self.texts)
+        rows = []
+        for key, member in image_members(scan, skipped).items():
+            if key not in texts:
+                skipped["image without annotation"] += 1
+                continue
+            split, found = texts[key]
+            annotations = tuple(map(_annotation, found))
+            rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, annotations))
+        return rows
+
+
+def import_multi30k(output: str | Path, *, images: str, texts: Path, num_workers: int = 1) -> Corpus:
+    if not (texts / "task1").is_dir():
+        raise UserError(f"{texts}: no task1 in it; name Multi30K's data folder with --texts")
+    return assemble_corpus(
+        output,
+        find_files([images], ".tar"),
+        Multi30kMaker(texts),
+        provenance={
+            "source": "Multi30K",
+            "command": "babelcap data import multi30k",
+            "parameters": {"images": images, "texts": str(texts)},
+        },
+        coverage=Coverage(seen=SEEN),
+        num_workers=num_workers,
+    )
+
+
+class Text(NamedTuple):
+    """One line of Multi30K; it becomes an Annotation only where its image is at hand."""
+
+    language: str
+    target: str
+    source: str | None = None
+
+
+def _annotation(text: Text) -> Annotation:
+    if text.source is None:
+        origin, style, task = "multi30k/task2", Style.SHORT, Task.CAPTION
+        return Annotation(task=task, language=text.language, style=style, target=text.target, origin=origin)
+    return Annotation(
+        task=Task.TRANSLATION,
+        language=text.language,
+        source=text.source,
+        target=text.target,
+        origin="multi30k/task1",
+    )
+
+
+@lru_cache(maxsize=1)
+def load_texts(folder: Path) -> dict[str, tuple[str, list[Text]]]:
+    """key -> (split, texts), the captions first."""
+    texts: dict[str, tuple[str, list[Text]]] = {}
+    for split, (image_list, name) in SPLITS.items():
+        list_path = folder / "task1" / "image_splits" / f"{split}.txt"
+        if not list_path.is_file():
+            continue
+        keys = _keys(list_path)
+        for key in keys:
+            texts[key] = (split, [])
+        if name is not None and image_list is not None:
+            _add_captions(folder / "task2", image_list, name, texts)
+        _add_translations(folder / "task1" / "raw", split, keys, texts)
+    return texts
+
+
+def _add_captions(folder: Path, image_list: str, name: str, texts: dict[str, tuple[str, list[Text]]]) -> None:
+    keys = _keys(folder / "image_splits" / f"{image_list}.txt")
+    for language in CAPTION_LANGUAGES:
+        for number in range(1, NUM_CAPTIONS + 1):
+            path = folder / "raw" / f"{name}.{number}.{language}.gz"
+            for key, text in zip(keys, _lines(path, len(keys)), strict=True):
+                if text and key in texts:
+                    texts[key][1].append(Text(language, text))
+
+
+def _add_translations(folder: Path, split: str, keys: list[str], texts: dict[str, tuple[str, list[Text]]]) -> None:
+    sources = _lines(folder / f"{split}.en.gz", len(keys))
+    for language in TRANSLATION_LANGUAGES:
+        path = folder / f"{split}.{language}.gz"
+        for key, source, target in zip(keys, sources, _lines(path, len(keys)), strict=True):
+            if source and target:
+                texts[key][1].append(Text(language, target, source))
+
+
+def _keys(path: Path) -> list[str]:
+    try:
+        names = path.read_text(encoding="utf-8").split()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; Multi30K's data folder is incomplete") from None
+    # Some lists carry "#0" behind a name, the number of a caption.
+    return [name.partition("#")[0].partition(".")[0] for name in names]
+
+
+def _lines(path: Path, expected: int) -> list[str]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            lines = [line.strip() for line in file]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; Multi30K's data folder is incomplete") from None
+    if len(lines) != expected:
+        raise UserError(f"{path}: {len(lines)} lines for {expected} images; they have to agree")
+    return lines

@@ -1,0 +1,1 @@
+"""Looking at a corpus: check, count, show, export."""

@@ -1,0 +1,72 @@
+"""Plain webdataset tars for other trainers: KEY.jpg beside KEY.json (split and annotations), shard by shard."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from babelcap.data.store.format import Shard, read_annotations
+from babelcap.data.store.index import TarReader
+from babelcap.data.store.store import Corpus
+from babelcap.data.store.tar import TarFileWriter, scan_tar
+from babelcap.errors import BadSample, UserError
+from babelcap.jobs.shards import map_shards
+from babelcap.storage import atomic_file, read_json, write_json
+
+RECEIPT = "export.json"
+
+
+class _Job(NamedTuple):
+    corpus: Corpus
+    shard: Shard
+    split: str
+    path: Path
+
+
+def export_webdataset(corpus: Corpus, folder: str | Path, *, split: str | None = None, num_workers: int = 1) -> int:
+    """Writes `SPLIT/NAME.tar` for every split; the number of images. A tar that is there already is not made again."""
+    folder = Path(folder)
+    receipt = {"format": "webdataset", "content_hash": corpus.content_hash}
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / RECEIPT).is_file() or read_json(folder / RECEIPT) != receipt:
+            raise UserError(f"{folder} holds something else than an export of this corpus; choose another output")
+    else:
+        write_json(folder / RECEIPT, receipt)
+    splits = corpus.splits if split is None else (split,)
+    for name in splits:
+        corpus.num_images(name)  # an unknown split is a mistake
+    jobs = [
+        _Job(corpus, shard, name, folder / name / shard.tar)
+        for name in splits
+        for shard in corpus.manifest.shards
+        if name in shard.splits and not (folder / name / shard.tar).is_file()
+    ]
+    map_shards(_export_shard, jobs, num_workers, "Exporting tars")
+    return sum(corpus.num_images(name) for name in splits)
+
+
+def _export_shard(job: _Job) -> None:
+    source = job.corpus.tar_path(job.shard.tar)
+    names = {member.offset: member.name for member in scan_tar(source).members}
+    reader = TarReader([source])
+    with atomic_file(job.path) as partial:
+        writer = TarFileWriter(partial)
+        try:
+            for row in read_annotations(job.corpus.annotations_path(job.shard)):
+                if row.split != job.split:
+                    continue
+                if row.offset not in names:
+                    raise UserError(
+                        f"{source} does not hold '{row.key}' where the corpus says; see `babelcap data check`"
+                    )
+                values = {
+                    "key": row.key,
+                    "split": row.split,
+                    "annotations": [annotation.model_dump(mode="json") for annotation in row.annotations],
+                }
+                writer.add(names[row.offset], reader.read(0, row.offset, row.length))
+                writer.add(f"{row.key}.json", json.dumps(values, ensure_ascii=False).encode("utf-8"))
+            writer.close()
+        except BadSample as error:
+            raise UserError(f"{source}: {error}; see `babelcap data check`") from None
+        finally:
+            writer.abandon()

@@ -1,0 +1,1 @@
+"""The corpus on disk: images stay in their tars, annotations lie beside them, an index makes both addressable."""

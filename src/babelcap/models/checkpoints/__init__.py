@@ -1,0 +1,1 @@
+"""Reading and writing captioners: our format, the published one, imports, tokenizers."""

@@ -1,0 +1,1 @@
+"""Decoding: caches, packed weights, shortlists of tokens."""

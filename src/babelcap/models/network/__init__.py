@@ -1,0 +1,1 @@
+"""The captioner itself: encoder, decoders, gated cross-attention, loss."""

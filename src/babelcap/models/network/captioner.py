@@ -1,0 +1,183 @@
+"""The captioner: an encoder of image and prompt, a decoder, and a head that is the decoder's own embedding.
+
+logits = softcap(E h), loss = mean over all target tokens of -log p(token). Image tokens are put in front of the prompt
+here, so `input_ids` are the prompt's only.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.modeling_outputs import ModelOutput
+
+from babelcap.models.generation.generate import CaptionerGeneration
+from babelcap.models.generation.packing import Product
+from babelcap.models.generation.shortlist import Shortlist
+from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.network.encoder import EncoderOutput
+from babelcap.models.network.loss import target_token_losses
+from babelcap.models.network.parts import DECODERS, ENCODERS
+
+IGNORED_LABEL = -100
+
+
+@dataclass
+class CaptionerOutput(ModelOutput):
+    loss: Tensor | None = None
+    token_losses: Tensor | None = None  # of each target token, without a gradient; only where the logits are not needed
+    logits: Tensor | None = None
+    past_key_values: EncoderDecoderCache | None = None
+    decoder_last_hidden_state: Tensor | None = None
+    encoder_last_hidden_state: Tensor | None = None
+    image_features: Tensor | None = None
+
+
+class Head(nn.Module):
+    """Logits over the vocabulary. It holds no weights of its own: they are the decoder's embedding."""
+
+    def __init__(self, softcap: float | None) -> None:
+        super().__init__()
+        self.softcap = softcap
+        self.product: Product | None = None  # during a generation: the same product, by weights packed for it
+
+    def forward(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None = None) -> Tensor:
+        scaled = states if self.softcap is None else states / self.softcap
+        if self.product is not None:
+            logits = self.product(scaled)
+        else:
+            logits = functional.linear(scaled, weight if shortlist is None else shortlist.weight)
+        if self.softcap is not None and torch.is_grad_enabled():
+            logits = torch.tanh(logits) * self.softcap
+        elif self.softcap is not None:
+            logits = logits.tanh_().mul_(self.softcap)  # in place: the logits are large
+        return logits if shortlist is None else logits.masked_fill_(shortlist.blocked, -torch.inf)
+
+
+class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
+    encoder: Any  # the parts' classes are chosen by the configuration
+    decoder: Any
+    config_class = CaptionerConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+    input_modalities = ("image", "text")
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _no_split_modules: ClassVar[list[str]] = ["BartEncoderLayer", "BartDecoderLayer", "GatedCrossAttentionLayer"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
+
+    def __init__(self, config: CaptionerConfig) -> None:
+        super().__init__(config)
+        self.encoder = ENCODERS[config.encoder_config.kind].module_class(config.encoder_config)
+        self.decoder = DECODERS[config.decoder_config.kind].module_class(config.decoder_config)
+        self.head = Head(config.decoder_config.logit_softcap)
+        self.post_init()
+
+    def get_encoder(self, modality: str | None = None) -> nn.Module:
+        return self.encoder
+
+    def get_decoder(self) -> nn.Module:
+        return self.decoder
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def get_output_embeddings(self) -> None:
+        """None, for there is no separate head to tie or to resize."""
+
+    @property
+    def head_weight(self) -> Tensor:
+        return self.decoder.embed_tokens.weight
+
+    def encode_images(self, pixel_values: Tensor) -> Tensor:
+        """The projected image tokens; given as `image_features` they stand in for the pixels."""
+        return self.encoder.encode_images(pixel_values)
+
+    def shift_right(self, labels: Tensor) -> Tensor:
+        """The decoder's input for these targets: one to the right, behind the start token."""
+        shifted = labels.new_full(labels.shape, self.config.decoder_start_token_id)
+        shifted[:, 1:] = labels[:, :-1]
+        return shifted.masked_fill(shifted == IGNORED_LABEL, self.config.pad_token_id)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        labels: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: EncoderOutput | None = None,
+        image_features: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        use_cache: bool | None = None,
+        logits_needed: bool = True,
+        logits_to_keep: int = 0,
+        num_items_in_batch: float | None = None,
+        shortlist: Shortlist | None = None,
+        **kwargs: Any,
+    ) -> CaptionerOutput:
+        """With labels and `logits_needed=False` the loss is computed in chunks and the logits never exist as a whole.
+
+        The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number. The
+        decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids
+        and logits of the decoder are positions in the shortlist.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                pixel_values=pixel_values,
+                image_features=image_features,
+            )
+        encoder_states, encoder_mask = encoder_states_and_mask(encoder_outputs, attention_mask)
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None:
+                decoder_input_ids = self.shift_right(labels)
+        if decoder_input_ids is None:
+            raise ValueError("forward needs labels or decoder_input_ids")
+        decoded = self.decoder(
+            input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_states,
+            encoder_attention_mask=encoder_mask,
+            past_key_values=past_key_values,
+            use_cache=bool(use_cache),
+        )
+        states = decoded.last_hidden_state
+        loss = token_losses = logits = None
+        if logits_needed:
+            logits = self.head(states[:, -logits_to_keep:], self.head_weight, shortlist)
+        if labels is not None:
+            num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
+            if logits is not None:
+                loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+                loss = loss / num_items
+            else:
+                loss, token_losses = target_token_losses(
+                    states, self.head_weight, labels, 1 / num_items, softcap=self.head.softcap
+                )
+        return CaptionerOutput(
+            loss=loss,
+            token_losses=token_losses,
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            decoder_last_hidden_state=states,
+            encoder_last_hidden_state=encoder_states,
+            image_features=encoder_outputs.get("image_features") if isinstance(encoder_outputs, dict) else None,
+        )
+
+
+def encoder_states_and_mask(outputs: Any, prompt_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Outputs that carry no mask get the prompt's, with ones in front for the image tokens."""
+    states = outputs[0]
+    mask = getattr(outputs, "attention_mask", None)
+    if mask is None and prompt_mask is not None:
+        num_image_tokens = states.shape[1] - prompt_mask.shape[1]
+        mask = functional.pad(prompt_mask, (num_image_tokens, 0), value=1)
+    return states, mask

@@ -1,0 +1,1 @@
+"""What a model is and costs, counted without weights; what trains."""

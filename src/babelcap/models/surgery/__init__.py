@@ -1,0 +1,1 @@
+"""Making a captioner of published parts, with every key accounted for."""

@@ -1,0 +1,171 @@
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, decode_image, square_bytes, square_pixels
+from babelcap.errors import BadSample
+
+
+def png(width: int, height: int) -> bytes:
+    """A PNG that announces a size, and whose one data chunk holds nothing of it."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def colours(image: Image.Image, size_px: int) -> np.ndarray:
+    square = square_bytes(image, size_px)
+    assert square.dtype == np.uint8
+    return square.astype(int)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(500, 375), (1000, 700), (448, 448), (449, 2000), (3000, 225), (100, 90)]
+)
+def test_draft_mode_never_goes_below_the_size(make_image: Callable[..., bytes], width: int, height: int) -> None:
+    reduced = decode_image(make_image(1, width, height), 224)
+    assert reduced.mode == "RGB"
+    assert min(reduced.size) >= min(224, width, height)
+    assert reduced.width <= width
+    assert (reduced.width < width) == (min(width, height) >= 448)
+
+
+def test_draft_mode_is_close_to_the_whole_decode(make_image: Callable[..., bytes]) -> None:
+    encoded = make_image(2, 1000, 800)
+    reduced, whole = (colours(decode_image(encoded, size), 224) for size in (224, None))
+    assert np.abs(reduced - whole).mean() < 2
+
+
+@pytest.mark.parametrize("size_px", [224, 375, 2200])  # the last is larger than what Pillow keeps in one piece
+def test_pixels_are_those_of_pillow_itself(make_image: Callable[..., bytes], size_px: int) -> None:
+    for image in (decode_image(make_image(5, 500, 375)), decode_image(make_image(5, 375, 375))):
+        expected = np.asarray(image.resize((size_px, size_px), Image.Resampling.BICUBIC)).astype(int)
+        assert (colours(image, size_px) == expected).all()
+
+
+def test_pixels_are_normalised_by_channel() -> None:
+    colour = (255, 0, 128)
+    pixels = square_pixels(Image.new("RGB", (30, 20), colour), 8)
+    assert pixels.shape == (3, 8, 8)
+    assert pixels.dtype == np.float32
+    expected = [(c / 255 - mean) / std for c, mean, std in zip(colour, IMAGENET_MEAN, IMAGENET_STD, strict=True)]
+    assert pixels[:, 3, 3] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_square_ignores_the_aspect_ratio() -> None:
+    image = Image.new("RGB", (400, 100), "black")
+    image.paste("white", (200, 0, 400, 100))
+    square = colours(image, 10)
+    assert square.shape == (10, 10, 3)
+    assert square[:, :4].max() < 30
+    assert square[:, 6:].min() > 225
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *(("JPEG", mode) for mode in ("L", "CMYK")),
+        *(("PNG", mode) for mode in ("P", "RGBA", "LA", "1")),
+        *(("WEBP", mode) for mode in ("RGB", "RGBA")),
+        *((kind, "RGB") for kind in ("GIF", "BMP", "TIFF")),
+    ],
+)
+def test_every_mode_becomes_rgb(kind: str, mode: str) -> None:
+    white = Image.new("RGB", (32, 24), (255, 255, 255)).convert(mode)
+    decoded = decode_image(saved(white, kind), 16)
+    assert decoded.mode == "RGB"
+    assert np.asarray(decoded).min() > 245
+
+
+def test_transparency_is_dropped_and_not_painted_over() -> None:
+    assert decode_image(saved(Image.new("RGBA", (8, 8), (200, 10, 30, 0)), "PNG")).getpixel((4, 4)) == (200, 10, 30)
+
+
+def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    decoded = np.asarray(decode_image(saved(Image.fromarray(ramp), "PNG")))[:, :, 0]
+    assert np.abs(decoded.astype(int) - (ramp >> 8)).max() <= 1
+
+
+def test_orientation_in_the_metadata_is_ignored() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    assert decode_image(saved(Image.new("RGB", (64, 32)), "JPEG", exif=exif.tobytes())).size == (64, 32)
+
+
+def test_the_first_frame_of_an_animation_is_taken() -> None:
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue")]
+    animated = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert decode_image(animated).getpixel((8, 8)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        (b"", "not an image"),
+        (b"hello", "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "not an image"),
+        (png(20_000, 20_000), "decompression bomb"),
+        (png(100_000, 100_000), "decompression bomb"),
+        (png(50, 50), "corrupt image"),
+        (png(0, 50), "not an image"),
+    ],
+    ids=["nothing", "text", "postscript", "bomb", "larger bomb", "no data", "no width"],
+)
+def test_a_bad_image_has_a_reason(encoded: bytes, reason: str) -> None:
+    with pytest.raises(BadSample) as raised:
+        decode_image(encoded, 16)
+    assert raised.value.reason == reason
+
+
+def test_a_cut_jpeg_is_corrupt(make_image: Callable[..., bytes]) -> None:
+    encoded = make_image(3, 200, 150)
+    with pytest.raises(BadSample, match="corrupt image"):
+        decode_image(encoded[: len(encoded) // 2], 224)
+
+
+def test_the_pixel_limit_is_the_callers(make_image: Callable[..., bytes]) -> None:
+    with pytest.raises(BadSample, match="decompression bomb: 40x30 px"):
+        decode_image(make_image(1), 16, max_pixels=1000)
+
+
+def test_a_file_is_read_and_a_missing_one_counted(tmp_path: Path, make_image: Callable[..., bytes]) -> None:
+    (tmp_path / "a.jpg").write_bytes(make_image(1))
+    assert decode_image(tmp_path / "a.jpg").size == (40, 30)
+    with pytest.raises(BadSample, match="missing image"):
+        decode_image(str(tmp_path / "b.jpg"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"]),
+    cut=st.floats(0, 1),
+    flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6),
+)
+def test_damage_is_a_bad_sample_and_nothing_else(
+    make_image: Callable[..., bytes], kind: str, cut: float, flips: list[tuple[float, int]]
+) -> None:
+    encoded = bytearray(make_image(4, 40, 30, kind))
+    for place, value in flips:
+        encoded[int(place**3 * len(encoded))] = value  # headers, in front, are hit more often
+    with suppress(BadSample):
+        image = decode_image(bytes(encoded[: round(len(encoded) * cut)]), 16, max_pixels=10**6)
+        assert colours(image, 16).shape == (16, 16, 3)

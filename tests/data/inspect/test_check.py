@@ -1,0 +1,275 @@
+"""`babelcap data` from the command line: check, stats, show, export, on sound and on damaged corpora."""
+
+import errno
+import io
+import json
+import os
+import re
+import struct
+import tarfile
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from babelcap.cli import app
+from babelcap.coverage import Coverage, Style, Task
+from babelcap.data.importers import assemble
+from babelcap.data.inspect import sheet_png, show
+from babelcap.data.inspect.check import check_corpus
+from babelcap.data.store.format import SCHEMA
+from babelcap.data.store.store import Corpus, CorpusWriter
+from babelcap.errors import UserError
+from babelcap.records import Annotation
+
+TEXTS = {
+    "de": "Ein Hund läuft.",
+    "fr": "Un chien court.",
+    "es": "Un perro corre.",
+    "ru": "Собака бежит.",
+    "zh": "狗在跑。",
+}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+def jpeg(seed: int) -> bytes:
+    stream = io.BytesIO()
+    Image.linear_gradient("L").rotate(seed * 13).resize((48, 36)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    """A PNG of few bytes that says it is 60,000 pixels wide and high."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+
+
+def texts(with_hole: bool = False) -> list[Annotation]:
+    annotations = [
+        Annotation(task=Task.CAPTION, language="en", style=Style.SHORT, target="A dog <runs> & barks."),
+        Annotation(task=Task.CAPTION, language="de", style=Style.SHORT, target="Ein Hund läuft."),
+    ]
+    annotations += [
+        Annotation(task=Task.TRANSLATION, language=code, source="A dog runs.", target=text, origin="web", score=0.5)
+        for code, text in TEXTS.items()
+    ]
+    if with_hole:
+        annotations.append(Annotation(task=Task.CAPTION, language="zh", style=Style.SHORT, target="狗在跑。"))
+    return annotations
+
+
+def write_corpus(folder: Path, images: dict[str, bytes], coverage: Coverage | None = None) -> Corpus:
+    with CorpusWriter(folder, provenance={"source": "test"}, coverage=coverage, images_per_tar=4) as writer:
+        for key, image in images.items():
+            split = "eval" if key.startswith("e") else "train"
+            writer.add(key, image, "jpg", split, texts(with_hole=split == "eval"))
+    return Corpus.open(folder)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return write_corpus(tmp_path / "corpus", {**{f"t{n}": jpeg(n) for n in range(6)}, "e0": jpeg(10), "e1": jpeg(11)})
+
+
+def test_a_sound_corpus_passes(corpus: Corpus) -> None:
+    done = run("check", corpus.folder, "--full", "--workers", 1)
+    assert done.exit_code == 0, done.output
+    assert "8 images, 58 annotations: all well" in done.output
+    values = json.loads(run("check", corpus.folder, "--json", "--workers", 1).output)
+    assert values == {
+        "ok": True,
+        "num_images": 8,
+        "num_annotations": 58,
+        "problems": {},
+        "places": {},
+        "notes": {},
+    }
+
+
+def test_bad_images_are_counted_by_reason(tmp_path: Path) -> None:
+    images = {"a": jpeg(0), "b": jpeg(1)[:300], "c": bomb(), "d": b"text", "t": jpeg(0), "e": jpeg(0)}
+    corpus = write_corpus(tmp_path / "c", images)
+    done = run("check", corpus.folder, "--json", "--workers", 1)
+    assert done.exit_code == 1
+    values = json.loads(done.output)
+    assert values["problems"] == {
+        "corrupt image": 1,
+        "decompression bomb": 1,
+        "not an image": 1,
+        "image in two splits": 1,
+    }
+    assert values["notes"] == {"duplicate image": 1}
+    assert values["places"]["decompression bomb"] == ["00000.tar: c"]
+    assert re.search(r"decompression bomb +│ +1 ", run("check", corpus.folder, "--workers", 1).output)
+
+
+def test_changed_and_lost_tars_are_found(corpus: Corpus) -> None:
+    tar = corpus.tar_path("00000.tar")
+    second = list(corpus.rows())[1]
+    os.truncate(tar, second.offset + 100)
+    assert check_corpus(corpus).problems.counts == {
+        "tar differs from the manifest": 1,
+        "truncated tar": 3,
+        "offset is not that of the image in the tar": 3,
+    }
+    with tarfile.open(tar, "w") as other:
+        info = tarfile.TarInfo("other.jpg")
+        info.size = 700
+        other.addfile(info, io.BytesIO(b"x" * 700))
+    counts = check_corpus(corpus).problems.counts
+    assert counts["tar differs from the manifest"] == 1
+    assert counts["offset is not that of the image in the tar"] == 4
+    tar.unlink()
+    counts = check_corpus(corpus).problems.counts
+    assert (counts["tar cannot be read"], counts["missing tar"]) == (1, 4)
+
+
+def test_the_hole_and_missing_pairs_are_found(tmp_path: Path) -> None:
+    with CorpusWriter(tmp_path / "c", provenance={}) as writer:
+        writer.add("a", jpeg(0), "jpg", "train", texts(with_hole=True)[1:])
+    problems = check_corpus(Corpus.open(tmp_path / "c")).problems
+    assert problems.counts == {"seen pair is missing": 1, "unseen pair in training": 1}
+    assert problems.places["seen pair is missing"] == ["train: caption-en"]
+    assert problems.places["unseen pair in training"] == ["train: caption-zh"]
+    write_corpus(tmp_path / "full", {"a": jpeg(0)}, Coverage().full())
+    assert check_corpus(Corpus.open(tmp_path / "full")).problems.counts == {"seen pair is missing": 4}
+
+
+def rewrite(corpus: Corpus, table: pa.Table) -> None:
+    pq.write_table(table, corpus.folder / "annotations" / "00000.parquet")
+
+
+def test_damaged_texts_are_found(corpus: Corpus) -> None:
+    table = pq.read_table(corpus.folder / "annotations" / "00000.parquet")
+    rows = table.to_pylist()
+    rows[0]["annotations"][0]["target"] = "  "
+    rows[1]["annotations"][2]["source"] = None
+    rows[2]["annotations"][0]["task"] = "sing"
+    rows[3]["key"] = rows[0]["key"]
+    rewrite(corpus, pa.Table.from_pylist(rows, schema=SCHEMA))
+    counts = check_corpus(corpus).problems.counts
+    assert counts["empty text"] == 1
+    assert counts["translation without source text"] == 1
+    assert counts["bad annotation"] == 1
+    assert counts["duplicate key"] == 1
+    assert counts["checksum of the annotations differs"] == 1
+    assert counts["counts differ from the manifest"] == 1
+    keys = pa.array([b"\xff\xfe", b"t1", b"t2", b"t3"]).view(pa.string())
+    rewrite(corpus, table.set_column(0, "key", keys).cast(SCHEMA))
+    assert check_corpus(corpus).problems.counts["text is not UTF-8"] == 1
+    rewrite(corpus, table.drop_columns(["split"]))
+    problems = check_corpus(corpus).problems
+    assert "column 'split' is missing" in problems.places["annotations cannot be read"][0]
+
+
+def test_the_command_names_what_cannot_be_done(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("check", tmp_path / "none")
+    assert (done.exit_code, done.stderr) == (2, f"babelcap: {tmp_path / 'none'}: no such corpus folder\n")
+    done = run("export", corpus.folder, "-o", tmp_path / "e", "--format", "lmdb")
+    assert (done.exit_code, "the only format is 'webdataset'" in done.stderr) == (2, True)
+
+    for number, words in ((errno.EROFS, "read-only"), (errno.ENOSPC, "the disk is full")):
+
+        def refuse(*arguments: object, number: int = number) -> None:
+            raise OSError(number, "refused", str(tmp_path / "out"))
+
+        monkeypatch.setattr(assemble, "map_shards", refuse)
+        done = run("index", corpus.tar_path("00000.tar"), "-o", tmp_path / "out")
+        assert done.exit_code == 2
+        assert words in done.stderr
+        assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+def test_index_and_stats_from_the_command_line(corpus: Corpus, tmp_path: Path) -> None:
+    done = run("index", corpus.folder / "images", "-o", tmp_path / "plain", "--workers", 1)
+    assert (done.exit_code, "8 images, 0 annotations" in done.output) == (0, True), done.output
+    values = json.loads(run("stats", corpus.folder, "--json").output)
+    assert values["splits"]["train"]["num_images"] == 6
+    assert values["splits"]["train"]["annotations_per_image"] == {"mean": 7.0, "min": 7, "max": 7}
+    assert values["splits"]["eval"]["languages"] == ["de", "en", "es", "fr", "ru", "zh"]
+    chinese = values["splits"]["train"]["pairs"]["translation-zh"]
+    assert chinese["num_annotations"] == 6
+    assert chinese["target_characters"] == {"mean": 4.0, "min": 4, "max": 4}
+    assert chinese["source_characters"] == {"mean": 11.0, "min": 11, "max": 11}
+    assert values["splits"]["eval"]["pairs"]["caption-zh"]["styles"] == {"short": 2}
+    assert "translation-zh" in run("stats", corpus.folder).output
+
+
+def test_export_is_what_other_readers_expect(corpus: Corpus, tmp_path: Path) -> None:
+    done = run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1)
+    assert done.exit_code == 0, done.output
+    tars = sorted((tmp_path / "plain").rglob("*.tar"))
+    assert [str(tar.relative_to(tmp_path / "plain")) for tar in tars] == [
+        "eval/00001.tar",
+        "train/00000.tar",
+        "train/00001.tar",
+    ]
+    with tarfile.open(tars[1]) as tar:
+        files = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
+    assert list(files)[:2] == ["t0.jpg", "t0.json"]
+    assert files["t0.jpg"] == jpeg(0)
+    assert json.loads(files["t0.json"])["annotations"][-1]["target"] == "狗在跑。"
+    tars[1].unlink()
+    before = tars[2].stat().st_mtime_ns
+    assert run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1).exit_code == 0
+    assert tars[1].is_file()
+    assert tars[2].stat().st_mtime_ns == before
+    other = write_corpus(tmp_path / "other", {"a": jpeg(1)})
+    done = run("export", other.folder, "-o", tmp_path / "plain")
+    assert (done.exit_code, "something else than an export of this corpus" in done.stderr) == (2, True)
+    corpus.tar_path("00000.tar").write_bytes(corpus.tar_path("00000.tar").read_bytes()[:2000])
+    done = run("export", corpus.folder, "-o", tmp_path / "damaged", "--workers", 1)
+    assert (done.exit_code, "babelcap data check" in done.stderr) == (2, True)
+    assert not (tmp_path / "damaged" / "train" / "00000.tar").exists()
+
+
+def test_show_writes_a_picture_and_a_page(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("show", corpus.folder, "-o", tmp_path / "sheet", "--num", 4)
+    assert done.exit_code == 0, done.output
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 1500
+        assert sheet.height > 600
+    page = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == 4
+    assert all(text in page for text in TEXTS.values())
+    assert "A dog &lt;runs&gt; &amp; barks." in page
+    assert "<runs>" not in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert [card.row.key for card in show.draw_cards(corpus, 4, 0, None)] == [
+        card.row.key for card in show.draw_cards(corpus, 4, 0, None)
+    ]
+    assert [card.row.key for card in show.draw_cards(corpus, 9, 3, "eval")] == ["e0", "e1"]
+    with pytest.raises(UserError, match="no split 'test'"):
+        list(show.draw_cards(corpus, 4, 0, "test"))
+
+
+def test_a_bad_image_and_a_missing_font_do_not_stop_the_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "c", {"a": b"no image", "b": jpeg(2)})
+    monkeypatch.setattr(sheet_png, "find_chinese_font", lambda: None)
+    sheet_png.load_fonts.cache_clear()
+    cards = list(show.draw_cards(corpus, 2, 0, None))
+    assert [card.reason for card in cards] == ["not an image", ""]
+    assert "no Chinese font" in sheet_png._missing_note(cards, sheet_png.load_fonts(17))
+    show.write_sheets(corpus, tmp_path / "sheet")
+    assert "not an image" in (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    sheet_png.load_fonts.cache_clear()
+
+
+@pytest.mark.parametrize("text", ["word " * 60, "字" * 300, "x" * 500, "Ein Wort", ""])
+def test_wrapped_lines_fit(text: str) -> None:
+    fonts = sheet_png.load_fonts(17)
+    lines = sheet_png.wrap(text, fonts, 300, 3)
+    assert len(lines) <= 3
+    assert all(sheet_png._length(line, fonts) <= 300 for line in lines)
+    assert lines[-1].endswith("…") == (len(text) > 20)
