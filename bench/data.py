@@ -29,6 +29,7 @@ from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader
 from babelcap.data.feed.mixture import Mixture, MixtureConfig
 from babelcap.data.feed.reader import BatchReader
+from babelcap.data.feed.text import Tokenizers
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import CorpusWriter
 from babelcap.records import Annotation
@@ -148,7 +149,7 @@ def children_seconds() -> float:
 def bench_loader(folder: Path, num_steps: int, num_rounds: int) -> dict[str, float]:
     index = make_corpus(folder, photographs(400))
     mixture = Mixture(index, MixtureConfig(), Coverage(), seed=0)
-    reader = BatchReader(index, *tokenizers(), BatchConfig(image_size_px=SIZE_PX), Coverage())
+    reader = BatchReader(index, Tokenizers(*tokenizers()), BatchConfig(image_size_px=SIZE_PX), Coverage())
     config = LoaderConfig(batch_size=2 * BATCH_SIZE, micro_batch_size=BATCH_SIZE, num_workers=NUM_WORKERS)
     loader = TrainingLoader(mixture, reader, config)
     _, rows = mixture.resolve(np.arange(config.batch_size, (num_steps + 1) * config.batch_size))

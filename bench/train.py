@@ -90,6 +90,7 @@ def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_ste
     from babelcap.data.feed.batches import BatchConfig
     from babelcap.data.feed.mixture import Mixture, MixtureConfig
     from babelcap.data.feed.reader import BatchReader
+    from babelcap.data.feed.text import Tokenizers
     from babelcap.data.store.index import CorpusIndex
     from babelcap.models import load_model, load_processor
     from babelcap.models.sizing.freezing import apply_policy
@@ -99,8 +100,7 @@ def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_ste
     mixture, processor = Mixture(index, MixtureConfig(), Coverage(), seed=0), load_processor(model)
     reader = BatchReader(
         index,
-        processor.encoder_tokenizer,
-        processor.decoder_tokenizer,
+        Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer),
         BatchConfig(image_size_px=size_px),
         Coverage(),
     )

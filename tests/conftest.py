@@ -16,9 +16,15 @@ settings.load_profile(os.environ.get("BABELCAP_HYPOTHESIS", "repeatable"))
 
 
 @pytest.fixture(scope="session")
+def golden_fixtures() -> Path:
+    """Tiny models in the published format with their outputs; in the repository, so that every clone has parity."""
+    return Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
-    """Real data and golden fixtures, which lie beside the repository and are never part of it."""
+    """Real data, which lies beside the repository and is never part of it."""
     folder = Path(__file__).parent.parent.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("the shared folder with real data and golden fixtures is not beside the repository")
+        pytest.skip("the shared folder with real data is not beside the repository")
     return folder

@@ -145,9 +145,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder"):
         load_config(Settings, tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"run = '\xff'")
-    with pytest.raises(UserError, match="is not valid TOML"):
+    with pytest.raises(UserError, match="is not UTF-8 text"):
         load_config(Settings, tmp_path / "bytes.toml")
-    with pytest.raises(UserError, match="expected a table of settings, found list"):
+    with pytest.raises(UserError, match="expected an object, found a list"):
         load_config(Settings, write(tmp_path, "[]", "list.json"))
     with pytest.raises(UserError, match="is not valid JSON"):
         load_config(Settings, write(tmp_path, "{", "cut.json"))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from babelcap.errors import UserError
-from babelcap.storage import read_json, write_json
+from babelcap.storage import read_json_object, read_toml, write_json
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -85,20 +85,11 @@ def _affects_result(extra: Any) -> bool:
 
 def read_values(path: Path) -> dict[str, Any]:
     """A file's settings as they stand in it, unchecked."""
-    if path.suffix == ".json":
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise UserError(f"{path}: expected a table of settings, found {type(values).__name__}")
-        return values
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such configuration file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name the TOML file in it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
+    if not path.exists():
+        raise UserError(f"{path}: no such configuration file")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the TOML file in it")
+    return read_json_object(path) if path.suffix == ".json" else read_toml(path)
 
 
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:

@@ -56,6 +56,8 @@ class RunRecord(Record):
 
     run: str  # name of the run, unique in its study
     study: str = ""
+    kind: str = "main"  # main, a control (no-translation, unfit-translation) or finetuned
+    started_from: str = ""  # the run of this study that fine-tuning went on from
     family: str  # decoder family: florence | gemma
     size: str
     base: str = ""  # which base model it started from

@@ -34,14 +34,14 @@ def test_policies_are_listed() -> None:
     assert set(json.loads(run("freezing", "--json").stdout)) == known
 
 
-def test_import_of_a_published_checkpoint(shared: Path, tmp_path: Path) -> None:
+def test_import_of_a_published_checkpoint(golden_fixtures: Path, tmp_path: Path) -> None:
     source = tmp_path / "published"
     source.mkdir()
     for name, place in (
         ("reference_config.json", "config.json"),
         ("reference_weights.safetensors", "model.safetensors"),
     ):
-        (source / place).write_bytes((shared / "golden/florence2" / name).read_bytes())
+        (source / place).write_bytes((golden_fixtures / "florence2" / name).read_bytes())
     done = run("import", str(source), "-o", str(tmp_path / "ours"))
     assert done.exit_code == 0, done.output
     data = json.loads(run("info", str(tmp_path / "ours"), "--image-size", "64", "--json").stdout)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from babelcap.coverage import TASK_SENTENCES, Coverage, Style
-from babelcap.data.feed.batches import pad
+from babelcap.data.feed.batches import IGNORED_LABEL, pad
 from babelcap.data.feed.text import encode_texts
 from babelcap.world.annotate import draw_free_text
 from babelcap.world.corpus import TEXT_KINDS
@@ -26,7 +26,6 @@ SHARE_READING = 0.35
 SHARE_HIDDEN = 0.3  # of the words of a text to be completed
 MAX_TOKENS = 64
 BATCHES_SORTED_TOGETHER = 16  # by length, so that little is padded
-IGNORED = -100
 
 
 class Example(NamedTuple):
@@ -96,7 +95,7 @@ def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def decoder_tensors(ids: Sequence[Sequence[int]], tokenizer: Any) -> tuple[Tensor, Tensor]:
     """Inputs [eos, bos, tokens...] and labels [bos, tokens..., eos], as a captioner has them."""
     inputs = pad([[tokenizer.eos_token_id, *row[:-1]] for row in ids], tokenizer.pad_token_id)
-    return inputs, pad(ids, IGNORED)
+    return inputs, pad(ids, IGNORED_LABEL)
 
 
 def padded_size(num_tokens: int) -> int:

@@ -128,7 +128,8 @@ def _show_plan(plan: dict[str, Any], json_output: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from babelcap.study.display import KINDS, duration
+    from babelcap.jobs.progress import duration
+    from babelcap.study.display import KINDS
 
     table = Table("", "steps", "done", "to do takes", "measured")
     for kind, label in KINDS.items():

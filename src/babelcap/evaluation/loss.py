@@ -17,7 +17,7 @@ from babelcap.coverage import Coverage, Pair, mean_over_splits
 from babelcap.data.feed.batches import Batch, BatchConfig
 from babelcap.data.feed.loader import EvaluationLoader
 from babelcap.data.feed.reader import BatchReader
-from babelcap.data.feed.text import encode_prefix
+from babelcap.data.feed.text import Tokenizers, encode_prefix
 from babelcap.data.store.index import CorpusIndex
 from babelcap.jobs.progress import progress
 from babelcap.models.checkpoints.processor import CaptionProcessor
@@ -56,11 +56,9 @@ def evaluate_loss(
     pairs = tuple(pairs or coverage.evaluated_pairs)
     reader = BatchReader(
         index,
-        processor.encoder_tokenizer,
-        processor.decoder_tokenizer,
+        Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer, model.config.decoder_start_token_id),
         config.model_copy(update={"prefix_probability": 0.0, "source_mask_probability": 0.0}),
         coverage,
-        decoder_start_token_id=model.config.decoder_start_token_id,
         image_features=image_features,
     )
     loader = EvaluationLoader(index, reader, split, pairs, batch_size, limit, num_workers)

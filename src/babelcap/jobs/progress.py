@@ -1,4 +1,4 @@
-"""A progress bar on standard error where that is a terminal, and nothing elsewhere."""
+"""A progress bar on standard error where that is a terminal, and nothing elsewhere; and times in words."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,3 +18,9 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda number: bar.update(task, advance=number)
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -25,9 +25,3 @@ def estimate(found: Estimate | None, decimals: int = 2, unit: str = "") -> str:
     if found.low is None or found.high is None:
         return text
     return f"{text} [{decimal(scale * found.low, decimals)}, {decimal(scale * found.high, decimals)}]"
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

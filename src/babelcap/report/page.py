@@ -10,9 +10,10 @@ from html import escape
 from pathlib import Path
 
 from babelcap.coverage import Task
+from babelcap.jobs.progress import duration
 from babelcap.report.drawings import Drawing
 from babelcap.report.figures import number
-from babelcap.report.formatting import decimal, duration, estimate
+from babelcap.report.formatting import decimal, estimate
 from babelcap.report.gallery import gallery_html
 from babelcap.report.reading import EVAL, HOLDOUT, KIND_NAMES, Study, kind_of
 from babelcap.report.statistics import Estimate

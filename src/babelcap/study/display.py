@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from babelcap.jobs.progress import duration
 from babelcap.study.estimate import Estimate
 from babelcap.study.graph import Step
 
@@ -19,12 +20,6 @@ KINDS = {
     "loss": "losses",
     "captions": "captionings",
 }
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 class Display:

@@ -3,13 +3,12 @@
 Stopped at any point, by whatever means, the same command goes on: what is done stays done.
 """
 
-import fcntl
 import os
 import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from babelcap.config import content_hash, write_config
 from babelcap.errors import UserError
 from babelcap.jobs.pool import Outcome, Pool
-from babelcap.storage import write_json
+from babelcap.storage import locked, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.display import Display, make_display
 from babelcap.study.estimate import estimate_steps, read_timing, wall_seconds, write_timing
@@ -121,19 +120,9 @@ class Scheduler:
             display.finished(step, outcome.value["seconds"])
 
 
-@contextmanager
-def claimed(study: Path) -> Iterator[None]:
-    """One process at a time runs a study; the system gives the claim back when that process dies."""
-    study.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(study / ".lock", os.O_RDWR | os.O_CREAT)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{study}: another process runs this study; wait for it or choose another output") from None
-        yield
-    finally:
-        os.close(descriptor)
+def claimed(study: Path) -> AbstractContextManager[None]:
+    """One process at a time runs a study."""
+    return locked(study / ".lock", refuse=f"{study}: another process runs this study; wait or choose another output")
 
 
 def remove_leftovers(study: Path) -> None:

@@ -22,6 +22,7 @@ from babelcap.config import content_hash, write_config
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
 from babelcap.data.feed.mixture import Mixture
 from babelcap.data.feed.reader import BatchReader
+from babelcap.data.feed.text import Tokenizers
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest, stop_requests
@@ -235,12 +236,12 @@ def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
         features = _cached_features(run, model)
     reader = BatchReader(
         run.index,
-        run.processor.encoder_tokenizer,
-        run.processor.decoder_tokenizer,
+        Tokenizers(
+            run.processor.encoder_tokenizer, run.processor.decoder_tokenizer, model.config.decoder_start_token_id
+        ),
         config.data,
         config.coverage,
         config.seed,
-        model.config.decoder_start_token_id,
         features,
     )
     return TrainingLoader(run.mixture, reader, _loader_config(config), run.world.rank, run.world.size)

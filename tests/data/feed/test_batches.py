@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from babelcap.coverage import Coverage, Pair, Style, Task
-from babelcap.data.feed.batches import IGNORED, Batch, BatchConfig, pad
+from babelcap.data.feed.batches import IGNORED_LABEL, Batch, BatchConfig, pad
 from babelcap.data.feed.images import decode_image, square_pixels
 from babelcap.data.feed.reader import MAX_ATTEMPTS, BadSamples, BatchReader
+from babelcap.data.feed.text import Tokenizers
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
 
@@ -53,7 +54,7 @@ NUMBERS = np.array([0, 1, 0])
 def make_reader(tokenizer: Any, corpus: Any, seed: int = 0, **options: Any) -> BatchReader:
     features = options.pop("image_features", None)
     config = BatchConfig(**{"image_size_px": 16, "max_prompt_tokens": 200, **options})
-    return BatchReader(corpus, tokenizer, tokenizer, config, COVERAGE, seed=seed, image_features=features)
+    return BatchReader(corpus, Tokenizers(tokenizer, tokenizer), config, COVERAGE, seed=seed, image_features=features)
 
 
 def read(reader: BatchReader, numbers: np.ndarray = NUMBERS, **options: Any) -> Batch:
@@ -79,12 +80,12 @@ def test_what_a_batch_holds(tokenizer: Any, make_image: Callable[..., bytes]) ->
         labels, inputs = batch.labels[place].tolist(), batch.decoder_input_ids[place].tolist()
         assert tokenizer.decode(labels[1 : num_tokens - 1]) == annotation.target
         assert [labels[0], labels[num_tokens - 1]] == [bos, eos]
-        assert set(labels[num_tokens:]) <= {IGNORED}
+        assert set(labels[num_tokens:]) <= {IGNORED_LABEL}
         assert inputs[0] == eos  # the decoder starts with it
         assert inputs[1:num_tokens] == labels[: num_tokens - 1]
         assert set(inputs[num_tokens:]) <= {pad_id}
     assert batch.num_target_tokens.tolist() == [10, 18, 6]
-    assert batch.num_target_tokens.tolist() == (batch.labels != IGNORED).sum(dim=1).tolist()
+    assert batch.num_target_tokens.tolist() == (batch.labels != IGNORED_LABEL).sum(dim=1).tolist()
     assert batch.pair_numbers.tolist() == [0, 1, 0]
     assert batch.indices.tolist() == [7, 8, 9]
     assert batch.rows.tolist() == [0, 1, 2]
@@ -144,14 +145,16 @@ def test_a_prefix_is_given_and_not_scored(tokenizer: Any, make_image: Callable[.
     inputs, labels = batch.decoder_input_ids[0].tolist(), batch.labels[0].tolist()
     num_given = 1 + len("Das Bild zeigt")
     assert tokenizer.decode(inputs, skip_special_tokens=True) == "Das Bild zeigt ein Hund"
-    assert labels[:num_given] == [IGNORED] * num_given
-    assert tokenizer.decode([label for label in labels if label != IGNORED]) == " ein Hund<eos>"
+    assert labels[:num_given] == [IGNORED_LABEL] * num_given
+    assert tokenizer.decode([label for label in labels if label != IGNORED_LABEL]) == " ein Hund<eos>"
     assert batch.num_target_tokens[0] == len(" ein Hund") + 1
     # Every scored label is the next input: what is shifted is the whole target, prefix and all.
-    scored = [place for place, label in enumerate(labels) if label not in (IGNORED, tokenizer.eos_token_id)]
+    scored = [place for place, label in enumerate(labels) if label not in (IGNORED_LABEL, tokenizer.eos_token_id)]
     assert [inputs[place + 1] for place in scored] == [labels[place] for place in scored]
     # A translation never begins with one.
-    assert torch.equal(batch.labels[1][batch.labels[1] != IGNORED], plain.labels[1][plain.labels[1] != IGNORED])
+    assert torch.equal(
+        batch.labels[1][batch.labels[1] != IGNORED_LABEL], plain.labels[1][plain.labels[1] != IGNORED_LABEL]
+    )
 
 
 def test_the_prefix_is_a_function_of_seed_and_index(tokenizer: Any, make_image: Callable[..., bytes]) -> None:
@@ -160,7 +163,7 @@ def test_the_prefix_is_a_function_of_seed_and_index(tokenizer: Any, make_image: 
 
     def with_prefix(seed: int) -> list[bool]:
         batch = read(make_reader(tokenizer, corpus, seed, prefix_probability=0.5), numbers)
-        return (batch.labels[:, 0] == IGNORED).tolist()
+        return (batch.labels[:, 0] == IGNORED_LABEL).tolist()
 
     first = with_prefix(1)
     assert first == with_prefix(1)

@@ -13,6 +13,7 @@ from babelcap.data.feed.batches import Batch, BatchConfig
 from babelcap.data.feed.loader import EvaluationLoader, LoaderConfig, TrainingLoader, group_by_length
 from babelcap.data.feed.mixture import Mixture, MixtureConfig
 from babelcap.data.feed.reader import BatchReader
+from babelcap.data.feed.text import Tokenizers
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
 
@@ -26,7 +27,7 @@ def make_loader(
 ) -> TrainingLoader:
     mixture = Mixture(index, MixtureConfig(window_size=options.pop("window_size", 0)), COVERAGE, seed=5)
     settings_of_batch = {"image_size_px": 8, "prefix_probability": 0.5, "max_bad_share": options.pop("share", 0.01)}
-    reader = BatchReader(index, tokenizer, tokenizer, BatchConfig(**settings_of_batch), COVERAGE, seed=5)
+    reader = BatchReader(index, Tokenizers(tokenizer, tokenizer), BatchConfig(**settings_of_batch), COVERAGE, seed=5)
     sizes = {"batch_size": BATCH_SIZE, "micro_batch_size": MICRO_BATCH_SIZE} | options
     config = LoaderConfig(num_workers=num_workers, prefetch=2, **sizes)
     return TrainingLoader(mixture, reader, config, rank, world_size)
@@ -209,7 +210,9 @@ def test_a_corpus_of_bad_images_alone_is_one_clear_message(
 
 
 def make_evaluation(index: CorpusIndex, tokenizer: Any, **options: Any) -> EvaluationLoader:
-    reader = BatchReader(index, tokenizer, tokenizer, BatchConfig(image_size_px=8, max_bad_share=1.0), COVERAGE)
+    reader = BatchReader(
+        index, Tokenizers(tokenizer, tokenizer), BatchConfig(image_size_px=8, max_bad_share=1.0), COVERAGE
+    )
     options = {"split": "eval", "pairs": COVERAGE.split("SC"), "batch_size": 5} | options
     return EvaluationLoader(index, reader, **options)
 

@@ -26,9 +26,9 @@ GENERATIONS = {
 }
 
 
-def copy_golden(shared: Path, family: str, folder: Path) -> Path:
+def copy_golden(golden_fixtures: Path, family: str, folder: Path) -> Path:
     """A fixture as a published checkpoint lies on disk, with its inputs and outputs beside."""
-    source = shared / "golden" / family
+    source = golden_fixtures / family
     folder.mkdir(exist_ok=True)
     shutil.copy(source / "reference_config.json", folder / "config.json")
     shutil.copy(source / "reference_weights.safetensors", folder / "model.safetensors")
@@ -38,8 +38,8 @@ def copy_golden(shared: Path, family: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def golden(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_golden(shared, request.param, tmp_path_factory.mktemp(request.param))
+def golden(request: pytest.FixtureRequest, golden_fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_golden(golden_fixtures, request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +114,9 @@ def test_generated_tokens_one_by_one(model: Captioner, io: dict[str, Tensor], na
 
 
 @pytest.mark.parametrize("kept", [[0, 2], [1, 3], [3]])
-def test_cross_attention_where_the_weights_have_it(shared: Path, tmp_path: Path, kept: list[int]) -> None:
+def test_cross_attention_where_the_weights_have_it(golden_fixtures: Path, tmp_path: Path, kept: list[int]) -> None:
     """A layer without the weights of cross-attention is as one with its gate closed."""
-    sparse, closed = (copy_golden(shared, "gemma2", tmp_path / name) for name in ("sparse", "closed"))
+    sparse, closed = (copy_golden(golden_fixtures, "gemma2", tmp_path / name) for name in ("sparse", "closed"))
     weights = load_file(sparse / "model.safetensors")
     across = {name for name in weights if ".decoder." in name and ("encoder_attn" in name or "encoder_att" in name)}
     left_out = {name for name in across if int(name.split("layers.")[1].split(".")[0]) not in kept}

@@ -17,8 +17,8 @@ FAMILIES = ["florence2", "gemma2"]
 
 
 @pytest.fixture(params=FAMILIES)
-def published(request: pytest.FixtureRequest, shared: Path, tmp_path: Path) -> Path:
-    source = shared / "golden" / request.param
+def published(request: pytest.FixtureRequest, golden_fixtures: Path, tmp_path: Path) -> Path:
+    source = golden_fixtures / request.param
     folder = tmp_path / "published"
     folder.mkdir()
     shutil.copy(source / "reference_config.json", folder / "config.json")

@@ -63,8 +63,8 @@ def test_reads_a_folder_of_ours(tmp_path: Path) -> None:
     assert model_info(config) == model_info(size_config("micro-florence-s"))
 
 
-def test_reads_the_published_format(shared: Path, tmp_path: Path) -> None:
-    source = shared / "golden/gemma2"
+def test_reads_the_published_format(golden_fixtures: Path, tmp_path: Path) -> None:
+    source = golden_fixtures / "gemma2"
     (tmp_path / "config.json").write_bytes((source / "reference_config.json").read_bytes())
     (tmp_path / "model.safetensors").write_bytes((source / "reference_weights.safetensors").read_bytes())
     info = model_info(read_size_or_folder(str(tmp_path)), image_size_px=224)

@@ -329,9 +329,9 @@ def tiny_tokenizer(**specials: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **specials)
 
 
-def test_florence_as_first_published(shared: Path, tmp_path: Path) -> None:
+def test_florence_as_first_published(golden_fixtures: Path, tmp_path: Path) -> None:
     """Its own code's names and configuration: here of a golden model, given one vocabulary as Florence-2 has."""
-    golden, source = shared / "golden/florence2", tmp_path / "source"
+    golden, source = golden_fixtures / "florence2", tmp_path / "source"
     weights = load_file(golden / "reference_weights.safetensors")
     weights["language_model.model.shared.weight"] = weights.pop("language_model.model.encoder.embed_tokens.weight")
     del weights["language_model.model.decoder.embed_tokens.weight"]

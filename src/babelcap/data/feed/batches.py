@@ -22,7 +22,7 @@ from babelcap.config import ConfigModel
 from babelcap.coverage import Pair
 from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, scale_and_shift
 
-IGNORED = -100  # the label that cross-entropy leaves out
+IGNORED_LABEL = -100  # the label that cross-entropy leaves out
 SHARED = ("pixels", "image_features")  # what is large enough to travel between processes in shared memory
 
 
@@ -125,7 +125,7 @@ def collate(
         input_ids=pad([sample.prompt_ids for sample in samples], encoder_pad),
         attention_mask=pad([[1] * len(sample.prompt_ids) for sample in samples], 0),
         decoder_input_ids=pad([[decoder_start, *sample.target_ids[:-1]] for sample in samples], decoder_pad),
-        labels=pad([[*[IGNORED] * s.num_given, *s.target_ids[s.num_given :]] for s in samples], IGNORED),
+        labels=pad([[*[IGNORED_LABEL] * s.num_given, *s.target_ids[s.num_given :]] for s in samples], IGNORED_LABEL),
         pixels=pixels,
         image_features=torch.stack([s.features for s in samples if s.features is not None]) if pixels is None else None,
         num_target_tokens=torch.tensor([len(sample.target_ids) - sample.num_given for sample in samples]),

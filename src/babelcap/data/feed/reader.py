@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -11,12 +11,9 @@ from babelcap.coverage import Coverage, Pair, Task
 from babelcap.data.feed.batches import Batch, BatchConfig, Encoded, PixelBlock, collate
 from babelcap.data.feed.images import decode_image, square_rgbx
 from babelcap.data.feed.permutation import derive_key, hash_numbers, uniform
-from babelcap.data.feed.text import check_text, encode_after_prefix, encode_texts, require_special_tokens
+from babelcap.data.feed.text import Tokenizers, check_text, encode_after_prefix, encode_texts, require_special_tokens
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 MAX_ATTEMPTS = 64  # bad samples in a row, at one index, before it is clear that something else is wrong
 
@@ -39,21 +36,19 @@ class BatchReader:
     def __init__(
         self,
         corpus: AnnotatedImages,
-        encoder_tokenizer: "PreTrainedTokenizerBase",
-        decoder_tokenizer: "PreTrainedTokenizerBase",
+        tokenizers: Tokenizers,
         config: BatchConfig,
         coverage: Coverage,
         seed: int = 0,
-        decoder_start_token_id: int | None = None,
         image_features: Callable[[int], Tensor] | None = None,
     ) -> None:
-        """The decoder starts with its eos unless told otherwise; `image_features` of an image number replace pixels."""
-        require_special_tokens(encoder_tokenizer, "encoder")
-        require_special_tokens(decoder_tokenizer, "decoder")
+        """`image_features` of an image number replace pixels."""
+        require_special_tokens(tokenizers.encoder, "encoder")
+        require_special_tokens(tokenizers.decoder, "decoder")
         self.corpus, self.config, self.coverage = corpus, config, coverage
-        self.encoder_tokenizer, self.decoder_tokenizer = encoder_tokenizer, decoder_tokenizer
-        eos = decoder_tokenizer.eos_token_id
-        self.decoder_start_token_id: int = eos if decoder_start_token_id is None else decoder_start_token_id
+        self.encoder_tokenizer, self.decoder_tokenizer = tokenizers.encoder, tokenizers.decoder
+        start = tokenizers.decoder_start_token_id
+        self.decoder_start_token_id: int = tokenizers.decoder.eos_token_id if start is None else start
         self.image_features = image_features
         self._prefix_key, self._mask_key = derive_key(seed, "prefix"), derive_key(seed, "source mask")
 

@@ -6,13 +6,22 @@ target after a prefix   [bos, prefix tokens..., tokens..., eos]        as genera
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from babelcap.errors import BadSample, UserError
 from babelcap.languages import Language
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class Tokenizers(NamedTuple):
+    """The two vocabularies of a captioner. The decoder starts with its eos unless told otherwise."""
+
+    encoder: "PreTrainedTokenizerBase"
+    decoder: "PreTrainedTokenizerBase"
+    decoder_start_token_id: int | None = None
+
 
 UNSPACED_SCRIPTS = frozenset({"Hans", "Hant", "Jpan", "Thai", "Laoo", "Khmr", "Mymr", "Tibt"})
 

@@ -28,7 +28,6 @@ from babelcap.data.store.format import (
     ImageRow,
     Manifest,
     Shard,
-    file_sha256,
     make_manifest,
     parquet_name,
     read_manifest,
@@ -37,7 +36,7 @@ from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.store.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
 from babelcap.jobs.shards import map_shards
-from babelcap.storage import atomic_file, write_json
+from babelcap.storage import atomic_file, file_sha256, write_json
 
 PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
 PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)

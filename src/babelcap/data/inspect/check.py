@@ -18,7 +18,6 @@ from babelcap.data.store.format import (
     Shard,
     SplitCounts,
     count_rows,
-    file_sha256,
     merge_counts,
     open_parquet,
 )
@@ -27,6 +26,7 @@ from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarMember, scan_tar
 from babelcap.errors import BadSample, UserError
 from babelcap.jobs.shards import map_shards
+from babelcap.storage import file_sha256
 
 MAX_PLACES = 5  # named per reason
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from babelcap.coverage import Coverage
 from babelcap.errors import UserError
 from babelcap.records import Annotation, Record
-from babelcap.storage import atomic_file, read_json
+from babelcap.storage import atomic_file, file_sha256, read_json
 
 FORMAT = "babelcap-corpus"
 FORMAT_VERSION = 1
@@ -239,8 +239,3 @@ def read_annotations(path: Path) -> Iterator[ImageRow]:
 
 def parquet_name(tar: Path) -> str:
     return f"{tar.name.removesuffix('.tar')}.parquet"
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

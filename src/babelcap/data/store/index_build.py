@@ -4,10 +4,8 @@ Every file is appended to in storage order; the row numbers of each (split, pair
 """
 
 import errno
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +18,7 @@ from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, open_parquet
 from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.jobs.progress import progress
-from babelcap.storage import atomic_folder, write_json
+from babelcap.storage import atomic_folder, locked, write_json
 
 INDEX_VERSION = 1
 CACHE_VARIABLE = "BABELCAP_CACHE"
@@ -77,23 +75,11 @@ def cache_folder() -> Path:
 
 def _build_once(corpus: Corpus, place: Path, name: str) -> Path:
     place.mkdir(parents=True, exist_ok=True)
-    with _locked(place / f".{name}.lock"):
+    with locked(place / f".{name}.lock"):
         if not (place / name / "index.json").is_file():
             with atomic_folder(place / name, overwrite=True) as partial:
                 build_index(corpus, partial)
     return place / name
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process builds; the others wait and then find it built."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        with suppress(OSError):  # without locks on this file system several may build; each result is whole
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def build_index(corpus: Corpus, folder: Path) -> None:

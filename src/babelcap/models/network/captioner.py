@@ -14,6 +14,7 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import ModelOutput
 
+from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.models.generation.generate import CaptionerGeneration
 from babelcap.models.generation.packing import Product
 from babelcap.models.generation.shortlist import Shortlist
@@ -21,8 +22,6 @@ from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.network.parts import DECODERS, ENCODERS
-
-IGNORED_LABEL = -100
 
 
 @dataclass

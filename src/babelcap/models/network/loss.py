@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
 
-IGNORED = -100
 CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
 
 Reduction = Literal["mean", "sum", "none"]
@@ -38,7 +38,7 @@ def target_token_loss(
     if reduction == "none":
         with torch.no_grad():
             return target_token_losses(hidden, weight, labels, 1.0, softcap, bias, chunk_tokens)[1]
-    scale = 1 / max(1, int((labels != IGNORED).sum())) if reduction == "mean" else 1.0
+    scale = 1 / max(1, int((labels != IGNORED_LABEL).sum())) if reduction == "mean" else 1.0
     return target_token_losses(hidden, weight, labels, scale, softcap, bias, chunk_tokens)[0]
 
 
@@ -60,7 +60,7 @@ def target_token_losses(
         raise TypeError(
             "the head's weight is sharded here: compute the loss in the forward of the module given to FSDP"
         )
-    kept = labels != IGNORED
+    kept = labels != IGNORED_LABEL
     targets = labels[kept]
     _check_targets(targets, weight.shape[0])
     states = hidden[kept]  # ignored positions never reach the product

@@ -1,7 +1,6 @@
-"""Files and folders that are written whole or not at all: written beside their place, then moved into it; and locks."""
+"""Files and folders that are written whole or not at all: written beside their place, then moved into it."""
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -88,27 +87,3 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-
-
-def read_json(path: str | Path) -> Any:
-    path = Path(path)
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name the JSON file in it") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); it may be damaged or of another kind") from None
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time, and given back by the system when that process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

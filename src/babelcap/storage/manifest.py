@@ -1,0 +1,149 @@
+"""Checksums: of files, of folders, and remembered ones. What a result depends on is covered by one of them.
+
+    manifest.json   {"files": {name: {"bytes": ..., "sha256": ..., "blocks": [...]}}, "sha256": of all that}
+
+A manifest is written last, so a folder that has one is whole. `blocks` are short hashes of pieces of a large file, by
+which a sample of it is checked where reading all of it would take longer than loading it.
+"""
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from babelcap.errors import UserError
+from babelcap.storage.atomic import write_json
+from babelcap.storage.reading import read_json_object
+
+MANIFEST = "manifest.json"
+BLOCK_BYTES = 4 * 2**20
+CHECKED_WHOLE_BYTES = 64 * 2**20  # a file up to this size is always checked whole
+NUM_SAMPLED_BLOCKS = 8
+
+
+def file_sha256(path: str | Path) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_sha256(value: Any) -> str:
+    """Of a JSON value, whatever the order of its keys."""
+    canonical = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Bytes, SHA-256 and, of a large file, the hashes of its blocks; read once."""
+    whole, blocks, size = hashlib.sha256(), [], 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            whole.update(block)
+            blocks.append(_block_hash(block))
+            size += len(block)
+    described: dict[str, Any] = {"bytes": size, "sha256": whole.hexdigest()}
+    return described | ({"blocks": blocks} if size > CHECKED_WHOLE_BYTES else {})
+
+
+def write_manifest(folder: str | Path, names: Iterable[str] | None = None) -> None:
+    """Covers the named files, or every file below the folder; the last thing that is written into it."""
+    folder = Path(folder)
+    if names is None:
+        paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+        names = [path.relative_to(folder).as_posix() for path in paths]
+    files = {name: describe_file(folder / name) for name in names}
+    write_json(folder / MANIFEST, {"files": files, "sha256": text_sha256(files)})
+
+
+def has_manifest(folder: str | Path) -> bool:
+    return (Path(folder) / MANIFEST).is_file()
+
+
+def check_manifest(folder: str | Path, *, full: bool = False) -> list[str]:
+    """What is wrong with the folder's files, one line each; nothing where all is well.
+
+    Sizes always; contents whole of small files, and of large ones a random sample of blocks unless `full`.
+    """
+    folder = Path(folder)
+    values = read_json_object(folder / MANIFEST)
+    files = values.get("files")
+    if not isinstance(files, dict) or values.get("sha256") != text_sha256(files):
+        return [f"{folder / MANIFEST} is damaged"]
+    problems = []
+    for name, described in files.items():
+        path = folder / name
+        if not is_inside(folder, name):
+            problems.append(f"{folder / MANIFEST}: '{name}' lies outside the folder")
+        elif not path.is_file():
+            problems.append(f"{path} is missing")
+        elif path.stat().st_size != described["bytes"]:
+            problems.append(f"{path} has {path.stat().st_size} bytes, its manifest says {described['bytes']}")
+        elif not _contents_are(path, described, full):
+            problems.append(f"{path} is damaged: its contents are not those of its manifest")
+    return problems
+
+
+def require_manifest(folder: str | Path, *, full: bool = False, advice: str = "get it again") -> None:
+    """One clear line where a file is damaged; nothing where there is no manifest, as in folders of others."""
+    if has_manifest(folder) and (problems := check_manifest(folder, full=full)):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise UserError(f"{problems[0]}{more}; {advice}")
+
+
+def is_inside(folder: Path, name: str) -> bool:
+    """Whether a relative path that a file names stays below the folder."""
+    return bool(name) and not os.path.isabs(name) and ".." not in Path(name).parts and "\0" not in name
+
+
+def _contents_are(path: Path, described: dict[str, Any], full: bool) -> bool:
+    blocks = described.get("blocks")
+    if full or not blocks:
+        return file_sha256(path) == described["sha256"]
+    # The first and the last are always among them: headers and cut ends are the likeliest damage.
+    inner = random.sample(range(len(blocks)), min(NUM_SAMPLED_BLOCKS, len(blocks)))
+    with path.open("rb") as file:
+        for number in sorted({0, len(blocks) - 1, *inner}):
+            file.seek(number * BLOCK_BYTES)
+            if _block_hash(file.read(BLOCK_BYTES)) != blocks[number]:
+                return False
+    return True
+
+
+def _block_hash(block: bytes) -> str:
+    return hashlib.blake2b(block, digest_size=8).hexdigest()
+
+
+class RememberedChecksums:
+    """SHA-256 of files, computed again only where size, time of change or inode differ. Kept in a JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[str, Any] = {}
+        if path.is_file():
+            with suppress(UserError):  # a damaged memory is no memory
+                self._known = read_json_object(path)
+        self._changed = False
+
+    def sha256(self, path: Path) -> str:
+        state = path.stat()
+        marks = [state.st_size, state.st_mtime_ns, state.st_ino]
+        name = os.path.realpath(path)
+        known = self._known.get(name)
+        if isinstance(known, dict) and known.get("marks") == marks and isinstance(known.get("sha256"), str):
+            return str(known["sha256"])
+        digest = file_sha256(path)
+        self._known[name] = {"marks": marks, "sha256": digest}
+        self._changed = True
+        return digest
+
+    def save(self) -> None:
+        """Without a word where it may not be written: the next one computes again."""
+        if self._changed:
+            try:
+                write_json(self.path, self._known)
+            except (OSError, UserError):
+                return
+            self._changed = False
