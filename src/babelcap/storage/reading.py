@@ -40,7 +40,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
 def _pieces(file: BinaryIO, max_bytes: int) -> Iterator[bytes]:
     """Not one read of all that is allowed, which would take that much memory whatever the file has."""
     left = max_bytes + 1
-    while left > 0 and (piece := file.read(min(left, 2**20))):
+    while left > 0 and (piece := file.read(min(left, 2**18))):
         left -= len(piece)
         yield piece
 
