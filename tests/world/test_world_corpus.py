@@ -13,7 +13,7 @@ from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.records import Annotation
 from babelcap.world.corpus import WorldConfig, load_truth, make_image, make_world, read_free_text, read_lines
-from babelcap.world.grammar.captions import OPENINGS
+from babelcap.world.grammar.caption_rules import OPENINGS
 from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import text_claims
 from babelcap.world.realise import GRAMMARS

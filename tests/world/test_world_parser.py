@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from babelcap.coverage import Style
-from babelcap.world.grammar.captions import CAPTIONS
+from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.web import WEB
 from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import Claim, Claims, Sentence, text_claims
+from babelcap.world.message import mention, plan_caption, plan_web
 from babelcap.world.parser import guess_language, parse_text
-from babelcap.world.plan import mention, plan_caption, plan_web
 from babelcap.world.realise import GRAMMARS, grammar_of, realise, required_slots, templates
 from babelcap.world.scenes import draw_scene, generator
 

@@ -3,7 +3,7 @@
 import pytest
 
 from babelcap.coverage import Style
-from babelcap.world.plan import plan_caption
+from babelcap.world.message import plan_caption
 from babelcap.world.realise import GRAMMARS, realise
 from babelcap.world.scenes import NOUNS, Scene, Scope, Thing, draw_scene, generator
 from babelcap.world.score import chance_rates, rates, score_caption

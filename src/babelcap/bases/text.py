@@ -15,7 +15,7 @@ from babelcap.data.feed.batches import IGNORED_LABEL, pad
 from babelcap.data.feed.text import encode_texts
 from babelcap.world.annotate import draw_free_text
 from babelcap.world.corpus import TEXT_KINDS
-from babelcap.world.plan import plan_caption, plan_web
+from babelcap.world.message import plan_caption, plan_web
 from babelcap.world.realise import realise
 from babelcap.world.scenes import Scene, generator
 from babelcap.world.tokenizers import train_decoder_tokenizer, train_encoder_tokenizer, wrap_decoder, wrap_encoder

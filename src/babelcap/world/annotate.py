@@ -14,7 +14,7 @@ from babelcap.config import ConfigModel
 from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
 from babelcap.records import Annotation
 from babelcap.world.meaning import Sentence
-from babelcap.world.plan import fit, loosen, plan_caption, plan_web
+from babelcap.world.message import fit, loosen, plan_caption, plan_web
 from babelcap.world.realise import realise
 from babelcap.world.scenes import WHOLE, Scene, Scope, draw_scene
 

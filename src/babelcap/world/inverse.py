@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from babelcap.world.grammar.captions import CAPTIONS
+from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.engine import Features, Slot, parse_template
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention, Sentence, only_noun

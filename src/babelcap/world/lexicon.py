@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from babelcap.world.grammar import chinese
-from babelcap.world.grammar.captions import CAPTIONS
+from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.engine import Features, parse_template
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention

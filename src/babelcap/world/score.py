@@ -10,8 +10,8 @@ from babelcap.coverage import Style
 from babelcap.records import Record
 from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import Claims, canonical_relation, text_claims
+from babelcap.world.message import plan_caption
 from babelcap.world.parser import guess_language, parse_text
-from babelcap.world.plan import plan_caption
 from babelcap.world.scenes import Scene, Thing, generator
 
 
