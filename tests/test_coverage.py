@@ -1,7 +1,9 @@
+import math
+
 import pytest
 
 from babelcap.config import build_config, content_hash
-from babelcap.coverage import CAPTION, TASKS, TRANSLATION, Coverage, Pair, Style, mean_over_splits
+from babelcap.coverage import CAPTION, TASKS, TRANSLATION, Coverage, Pair, Style, mean_of_numbers, mean_over_splits
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES, find_language
 
@@ -128,6 +130,14 @@ def test_means_over_splits_leave_out_what_was_not_measured() -> None:
         "UC": 2.0,
         "SC": 5.0,
     }
+
+
+def test_means_leave_out_what_is_not_a_number() -> None:
+    found = mean_over_splits({"caption-es": math.nan, "caption-zh": 3.0, "caption-en": math.nan}, COVERAGE)
+    assert found["UC"] == 3.0
+    assert math.isnan(found["SC"])
+    assert mean_of_numbers([1.0, math.nan, 3.0]) == 2.0
+    assert math.isnan(mean_of_numbers([]))
 
 
 def test_what_the_built_in_tasks_need() -> None:

@@ -5,6 +5,7 @@ Everything that asks "was this pair trained on?" or "what does this task need?" 
 or of a configuration, where those of the table need only a name; the hole is any set of task x language.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -259,5 +260,11 @@ def mean_over_splits(per_pair: dict[str, float], coverage: Coverage) -> dict[str
     for name in coverage.splits:
         found = [per_pair[str(pair)] for pair in coverage.split(name) if str(pair) in per_pair]
         if found:
-            values[name] = sum(found) / len(found)
+            values[name] = mean_of_numbers(found)
     return values
+
+
+def mean_of_numbers(values: Iterable[float]) -> float:
+    """The mean without what is not a number (a rate over nothing); NaN where nothing is left."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return sum(numbers) / len(numbers) if numbers else math.nan

@@ -136,6 +136,21 @@ def _articles(bare: list[str], language: str) -> set[str]:
 
 
 @cache
+def singular_words(language: str) -> frozenset[str]:
+    """Where one is not said, as in Russian: the nouns, colours and sizes whose form says it. Empty elsewhere."""
+    if _number_words(language, 1):
+        return frozenset()
+    grammar = grammar_of(language)
+    forms: dict[bool, set[str]] = {False: set(), True: set()}
+    for noun, count, determiner, case in product(NOUNS, COUNTS, DETERMINERS[:2], CASES):
+        adjectives = [Mention(noun, colour=colour, count=count) for colour in COLOURS]
+        adjectives += [Mention(noun, size=size, count=count) for size in ("small", "big")]
+        for mention in adjectives:
+            forms[mention.plural].update(words_of(grammar.phrase(mention, determiner | case)))
+    return frozenset(forms[False] - forms[True])
+
+
+@cache
 def _relation_words(language: str) -> dict[tuple[str, ...], str]:
     """All words of a relation's phrase before (in Chinese after) the noun phrase."""
     grammar = grammar_of(language)
