@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from babelcap.errors import UserError
-from babelcap.languages import LANGUAGES, Language, find_language
+from babelcap.languages import LANGUAGES, Language, OneLine, find_language
 
 
 class Style(StrEnum):
@@ -43,7 +43,7 @@ class Task(BaseModel):
     prompt: (
         str | Prompts
     )  # what the encoder reads after the language's sentence; one for each style where it has styles
-    gives: str  # what comes out, as figures say it before a language's name
+    gives: OneLine  # what comes out, as figures say it before a language's name
     after_prefix: bool = False  # whether the decoder can be started with the language's prefix
 
     @model_validator(mode="after")
