@@ -22,6 +22,7 @@ from babelcap.errors import UserError
 from babelcap.storage import MAX_DEPTH, check_depth, read_json_object, read_toml, write_json
 
 Model = TypeVar("Model", bound=BaseModel)
+MAX_MESSAGE = 1000  # characters of what a user is told
 
 
 class ConfigModel(BaseModel):
@@ -57,11 +58,19 @@ def build_config(model: type[Model], values: dict[str, Any], where: str = "confi
         found = "" if first["type"] == "missing" else f" (found {reprlib.repr(first['input'])})"
         more = f"; and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: {field}: {message}{found}{more}") from None
+        raise UserError(_one_line(f"{where}: {field}: {message}{found}{more}")) from None
+    except UserError as error:  # of a validator that looks something up
+        raise UserError(_one_line(f"{where}: {error}")) from None
     for path in _leaf_values(config):
         if isinstance(path, Path) and "\0" in str(path):
             raise UserError(f"{where}: {str(path)!r:.80} cannot be a path")
     return config
+
+
+def _one_line(text: str) -> str:
+    """What a message repeats of a file may be long, or have line ends."""
+    text = " ".join(text.splitlines())
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 def write_config(path: str | Path, config: BaseModel) -> None:
