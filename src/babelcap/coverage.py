@@ -40,9 +40,7 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: TaskName  # the first half of a pair's name
-    prompt: (
-        str | Prompts
-    )  # what the encoder reads after the language's sentence; one for each style where it has styles
+    prompt: str | Prompts  # what the encoder reads after the language's sentence; one a style where it has styles
     gives: OneLine  # what comes out, as figures say it before a language's name
     after_prefix: bool = False  # whether the decoder can be started with the language's prefix
 
