@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
@@ -167,6 +167,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         Settings().seed = 1  # type: ignore[misc]
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(),
     run=st.text(st.characters(codec="utf-8")),

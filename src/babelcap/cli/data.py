@@ -76,7 +76,7 @@ def cc12m(
     ),
     download: bool = typer.Option(False, "--download", help="Fetch both from the Hugging Face hub first; goes on."),
     shards: str = typer.Option(None, help="Only these tars, by number: '0-9,2175'."),
-    seed: int = typer.Option(0, help="Seed of the paragraphs that are made of several sentences."),
+    seed: int = typer.Option(0, min=0, help="Seed of the paragraphs that are made of several sentences."),
     checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
     workers: int = WORKERS,
 ) -> None:
@@ -223,7 +223,7 @@ def show(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
     output: Path = typer.Option(Path("sheet"), "--output", "-o", help="Writes OUTPUT.png and OUTPUT.html."),
     num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
-    seed: int = typer.Option(0, help="Which images: a seed draws the same ones again."),
+    seed: int = typer.Option(0, min=0, help="Which images: a seed draws the same ones again."),
     split: str = typer.Option(None, help="Only this split."),
 ) -> None:
     """Draw images at random and lay them out with their texts in all languages, as a PNG and as one HTML file.

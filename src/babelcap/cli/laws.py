@@ -27,7 +27,7 @@ MAP = typer.Option(None, "--map", help="Names of foreign columns: P=params,S=sam
 GROUP = typer.Option(None, "--group", help="Column whose equal values mark seeds of one run, which belong together.")
 INTERVAL = typer.Option("auto", "--interval", help="auto, t, profile, percentile or bca.")
 BOOTSTRAP = typer.Option(1000, "--bootstrap", min=20, help="Bootstrap replicates.")
-SEED = typer.Option(0, "--seed", help="Seed of the bootstrap.")
+SEED = typer.Option(0, "--seed", min=0, help="Seed of the bootstrap.")
 FRONTIER = typer.Option(False, "--frontier", help="Use only the runs on the compute frontier.")
 AT = typer.Option(None, "--at", help="Where: P=11.2e9,S=10.24e6 (and T=..., or C=...).")
 JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
@@ -278,8 +278,10 @@ def predict(
 @group.command()
 def plan(
     points: Path = POINTS,
-    budget: float = typer.Option(None, "--budget", help="Compute in multiply-accumulates: the best P and S for it."),
-    loss: float = typer.Option(None, "--loss", help="A loss to reach: the cheapest P and S for it."),
+    budget: float = typer.Option(
+        None, "--budget", min=0, help="Compute in multiply-accumulates: the best P and S for it."
+    ),
+    loss: float = typer.Option(None, "--loss", min=0, help="A loss to reach: the cheapest P and S for it."),
     lower_T: str = typer.Option(None, "--lower-t", help="T from and to, as 6,4: what that is worth in P and in S."),
     form: str = FORM,
     target: str = TARGET,

@@ -12,7 +12,9 @@ group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import and nar
 def info(
     model: str = typer.Argument(..., help="A size (0.4B, 1.0B, 3.5B, 11.2B, micro-...) or a model's folder."),
     policy: str = typer.Option("pretraining", help="Freezing policy: pretraining, finetuning, all, cross-attention."),
-    image_size_px: int | None = typer.Option(None, "--image-size", help="Pixels a side; the model's own by default."),
+    image_size_px: int | None = typer.Option(
+        None, "--image-size", min=32, help="Pixels a side; the model's own by default."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
 ) -> None:
     """Parameters, what trains, multiply-accumulates and memory of a model, counted in seconds without its weights.
@@ -69,7 +71,7 @@ def prepare(
     output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
     cross_attention_every: int = typer.Option(1, min=1, help="Gemma sizes: cross-attention in every x-th layer."),
     dtype: str = typer.Option("float32", help="float32, bfloat16 or float16. float32 keeps every bit of the sources."),
-    seed: int = typer.Option(0, help="Of the weights that are drawn anew."),
+    seed: int = typer.Option(0, min=0, help="Of the weights that are drawn anew."),
     as_json: bool = typer.Option(False, "--json", help="Print the account of keys for a script."),
 ) -> None:
     """Make a captioner of Florence-2 and Gemma-2; every weight is loaded, dropped or initialised by name, or it stops.

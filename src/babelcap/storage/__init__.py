@@ -13,7 +13,9 @@ from babelcap.storage.manifest import (
     write_manifest,
 )
 from babelcap.storage.reading import (
+    MAX_DEPTH,
     JsonLine,
+    check_depth,
     parquet_errors,
     parse_json,
     read_bytes,
@@ -25,10 +27,12 @@ from babelcap.storage.reading import (
 )
 
 __all__ = [
+    "MAX_DEPTH",
     "JsonLine",
     "RememberedChecksums",
     "atomic_file",
     "atomic_folder",
+    "check_depth",
     "check_manifest",
     "file_sha256",
     "has_manifest",
