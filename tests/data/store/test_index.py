@@ -15,12 +15,12 @@ import pytest
 
 from babelcap.coverage import Coverage, Pair, Style, Task
 from babelcap.data.store import index_build
-from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, Shard, SplitCounts, make_manifest
+from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA
 from babelcap.data.store.index import CorpusIndex, TarReader
+from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_manifest
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
-from babelcap.storage import write_json
 
 
 def make_corpus(folder: Path, num_images: int = 25, images_per_tar: int = 10) -> Corpus:
@@ -108,7 +108,7 @@ def test_several_processes_may_ask_at_once(corpus: Corpus) -> None:
         indices = list(executor.map(CorpusIndex.open, [corpus.folder] * 8))
     assert {index.num_annotations for index in indices} == {37}
     folders = [path.name for path in (corpus.folder / "index").iterdir() if path.is_dir()]
-    assert folders == [f"v1-{corpus.content_hash}"]
+    assert folders == [f"v2-{corpus.content_hash}"]
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:
@@ -227,5 +227,5 @@ def make_large_corpus(folder: Path, num_tars: int, images_per_tar: int, num_text
         }
         shards.append(Shard(tar=f"{tar}.tar", tar_bytes=0, tar_headers_sha256="", annotations=path.name, splits=splits))
         row += number
-    write_json(folder / "corpus.json", make_manifest(shards, Coverage(), {}).model_dump(mode="json"))
+    write_manifest(folder, make_manifest(shards, Coverage(), {}))
     return Corpus.open(folder)

@@ -19,24 +19,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from babelcap.coverage import Coverage
-from babelcap.data.store.format import (
-    ANNOTATIONS,
-    IMAGES,
-    MANIFEST,
-    SHARD_METADATA,
-    BareImages,
-    ImageRow,
-    Manifest,
-    Shard,
-    make_manifest,
-    parquet_name,
-    read_manifest,
-)
+from babelcap.data.store.format import ANNOTATIONS, IMAGES, SHARD_METADATA, BareImages, ImageRow, parquet_name
+from babelcap.data.store.manifest import MANIFEST, Manifest, Shard, make_manifest, read_manifest, write_manifest
 from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.store.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
 from babelcap.jobs.shards import map_shards
-from babelcap.storage import atomic_file, file_sha256, write_json
+from babelcap.storage import atomic_file, file_sha256, parquet_errors
 
 PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
 PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)
@@ -90,7 +79,7 @@ def assemble_corpus(
     for tar in tars:
         _place_tar(tar, folder / IMAGES / tar.name, copy)
     manifest = make_manifest(shards, coverage or Coverage(), with_versions(provenance))
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    write_manifest(folder, manifest)
     return Corpus(folder, manifest)
 
 
@@ -168,7 +157,9 @@ def reject_duplicate_keys(folder: Path, shards: list[Shard]) -> None:
 
 
 def _read_keys(folder: Path, shard: Shard) -> list[str]:
-    return pq.read_table(folder / ANNOTATIONS / shard.annotations, columns=["key"]).column("key").to_pylist()
+    path = folder / ANNOTATIONS / shard.annotations
+    with parquet_errors(path):
+        return pq.read_table(path, columns=["key"]).column("key").to_pylist()
 
 
 def _make_shard(job: _Job) -> Shard:

@@ -11,17 +11,9 @@ import pyarrow as pa
 
 from babelcap.coverage import Coverage, Task
 from babelcap.data.feed.images import decode_image
-from babelcap.data.store.format import (
-    SCHEMA,
-    TRAINING_SPLIT,
-    ImageRow,
-    Shard,
-    SplitCounts,
-    count_rows,
-    merge_counts,
-    open_parquet,
-)
+from babelcap.data.store.format import SCHEMA, TRAINING_SPLIT, ImageRow, open_parquet
 from babelcap.data.store.index import TarReader
+from babelcap.data.store.manifest import Shard, SplitCounts, count_rows, merge_counts
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarMember, scan_tar
 from babelcap.errors import BadSample, UserError

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from babelcap.data.store.format import Shard, read_annotations
 from babelcap.data.store.index import TarReader
+from babelcap.data.store.manifest import Shard
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarFileWriter, scan_tar
 from babelcap.errors import BadSample, UserError
@@ -51,7 +51,7 @@ def _export_shard(job: _Job) -> None:
     with atomic_file(job.path) as partial:
         writer = TarFileWriter(partial)
         try:
-            for row in read_annotations(job.corpus.annotations_path(job.shard)):
+            for row in job.corpus.shard_rows(job.shard):
                 if row.split != job.split:
                     continue
                 if row.offset not in names:

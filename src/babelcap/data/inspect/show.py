@@ -9,7 +9,7 @@ from PIL import Image
 
 from babelcap.coverage import Pair
 from babelcap.data.feed.images import decode_image
-from babelcap.data.store.format import ImageRow, read_annotations
+from babelcap.data.store.format import ImageRow
 from babelcap.data.store.index import TarReader
 from babelcap.data.store.store import Corpus
 from babelcap.errors import BadSample, UserError
@@ -64,7 +64,7 @@ def draw_cards(corpus: Corpus, num_images: int, seed: int, split: str | None) ->
         if not wanted:
             continue
         reader = TarReader([corpus.tar_path(shard.tar)])
-        rows = (row for row in read_annotations(corpus.annotations_path(shard)) if split in (None, row.split))
+        rows = (row for row in corpus.shard_rows(shard) if split in (None, row.split))
         for place, row in enumerate(rows):
             if place in wanted:
                 yield _card(row, reader, corpus)

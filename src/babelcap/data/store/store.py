@@ -17,23 +17,26 @@ from babelcap.coverage import Coverage, Pair, Task
 from babelcap.data.store.format import (
     ANNOTATIONS,
     IMAGES,
-    MANIFEST,
     BareImages,
     ImageRow,
+    parquet_name,
+    read_annotations,
+    write_annotations,
+)
+from babelcap.data.store.manifest import (
     Manifest,
     Shard,
     SplitCounts,
     count_rows,
     make_manifest,
-    parquet_name,
-    read_annotations,
     read_manifest,
-    write_annotations,
+    write_manifest,
 )
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, TarFileWriter, TarScan, is_safe_name, scan_tar
+from babelcap.data.store.verify import require_annotations, require_file
 from babelcap.errors import UserError
 from babelcap.records import Annotation
-from babelcap.storage import atomic_folder, write_json
+from babelcap.storage import atomic_folder
 from babelcap.version import VERSION
 
 
@@ -74,15 +77,22 @@ class Corpus:
     def annotations_path(self, shard: Shard) -> Path:
         return self.folder / ANNOTATIONS / shard.annotations
 
+    def file(self, name: str) -> Path:
+        """A file beside images and annotations, such as a world's truth; damage is found here."""
+        return require_file(self.folder, self.manifest, name)
+
     def rows(self, split: str | None = None) -> Iterator[ImageRow]:
         """Every image with its texts, tar by tar. For training use `CorpusIndex`, which is random access."""
         if split is not None:
             self._split(split)
         for shard in self.manifest.shards:
             if split is None or split in shard.splits:
-                for row in read_annotations(self.annotations_path(shard)):
-                    if split is None or row.split == split:
-                        yield row
+                yield from (row for row in self.shard_rows(shard) if split is None or row.split == split)
+
+    def shard_rows(self, shard: Shard) -> Iterator[ImageRow]:
+        """The images of one shard, once its texts are known to be those of the manifest."""
+        require_annotations(self.folder, [shard])
+        return read_annotations(self.annotations_path(shard))
 
     def _split(self, split: str) -> SplitCounts:
         if split not in self.manifest.splits:
@@ -135,7 +145,7 @@ class CorpusWriter:
                 if not self._shards:
                     raise UserError(f"{self.folder}: no image was added, so there is no corpus to write")
                 manifest = make_manifest(self._shards, self.coverage, with_versions(self._provenance))
-                write_json(self._partial / MANIFEST, manifest.model_dump(mode="json"))
+                write_manifest(self._partial, manifest)
             finally:
                 if self._tar is not None:
                     self._tar.abandon()
