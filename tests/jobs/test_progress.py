@@ -14,8 +14,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def use_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Within a test: pytest puts its own standard error in place between setup and call."""
     found = Terminal()
     monkeypatch.setattr(sys, "stderr", found)
     monkeypatch.setenv("TERM", "xterm")
@@ -23,7 +23,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return found
 
 
-def test_a_terminal_sees_the_count_a_remark_and_lines(terminal: Terminal) -> None:
+def test_a_terminal_sees_the_count_a_remark_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch)
     bar = ProgressBar("Reading", 10, done=3, keep=True)
     bar.advance(2)
     bar.set(6, "loss [bold]1.5")
@@ -52,7 +53,8 @@ METRICS = {"loss": 1.25, "loss_by_pair": {"caption-en": 1.0}, "learning_rate": 1
 RATES = {"samples_per_second": 10.0, "target_tokens_per_second": 90.0}
 
 
-def test_training_reports_on_a_terminal(terminal: Terminal) -> None:
+def test_training_reports_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch)
     reporter = Reporter("run", 0, 4, every_steps=2)
     for step in (1, 2, 3):
         reporter.update(step, METRICS, RATES)

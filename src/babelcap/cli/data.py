@@ -137,18 +137,21 @@ def coco(
 @group.command()
 def check(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
-    full: bool = typer.Option(False, "--full", help="Also compare the SHA-256 of the tars that have one recorded."),
+    full: bool = typer.Option(False, "--full", help="Also compare the SHA-256 of every tar, which reads all of it."),
+    record: bool = typer.Option(False, "--record", help="With --full: add checksums that are missing, if all is well."),
     as_json: bool = JSON,
     workers: int = WORKERS,
 ) -> None:
-    """Verify offsets, decode every image, find duplicates, missing pairs and bad texts. Exit code 1 if any is found.
+    """Verify checksums and offsets, decode every image, find duplicates, missing pairs and bad texts.
 
-    Example: babelcap data check corpus
+    Exit code 1 if something is wrong. Says what it did not check.
+
+    Example: babelcap data check corpus --full
     """
     from babelcap.data.inspect.check import check_corpus
     from babelcap.data.store.store import Corpus
 
-    result = check_corpus(Corpus.open(corpus), full=full, num_workers=workers)
+    result = check_corpus(Corpus.open(corpus), full=full, record=record, num_workers=workers)
     if as_json:
         values = {
             "ok": not result.problems.counts,
@@ -157,26 +160,35 @@ def check(
             "problems": result.problems.counts,
             "places": result.problems.places,
             "notes": result.notes.counts,
+            "not_checked": result.not_checked,
+            "num_recorded": result.num_recorded,
         }
         typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
     else:
         _print_check(corpus, result)
+        if record and result.problems.counts:
+            typer.echo("nothing was recorded: a checksum of what is wrong would call it right")
+        elif record:
+            typer.echo(f"recorded: the checksums of {result.num_recorded:,} tars")
     if result.problems.counts:
         raise typer.Exit(1)
 
 
 def _print_check(corpus: Path, result: Any) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     console = _console()
     for title, findings in (("problem", result.problems), ("note", result.notes)):
         if findings.counts:
             table = Table(title, "count", "first places")
             for reason, number in findings.counts.most_common():
-                table.add_row(reason, f"{number:,}", "\n".join(findings.places[reason]))
+                table.add_row(Text(reason), f"{number:,}", Text("\n".join(findings.places[reason])))
             console.print(table)
     verdict = f"{sum(result.problems.counts.values()):,} problems" if result.problems.counts else "all well"
     typer.echo(f"{corpus}: {result.num_images:,} images, {result.num_annotations:,} annotations: {verdict}")
+    for line in result.not_checked:
+        typer.echo(f"not checked: {line}")
 
 
 @group.command()
@@ -221,20 +233,19 @@ def _lengths(values: dict[str, float] | None) -> str:
 @group.command()
 def show(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
-    output: Path = typer.Option(Path("sheet"), "--output", "-o", help="Writes OUTPUT.png and OUTPUT.html."),
+    output: Path = typer.Option(Path("sheet.html"), "--output", "-o", help="The HTML file to write."),
     num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
     seed: int = typer.Option(0, help="Which images: a seed draws the same ones again."),
     split: str = typer.Option(None, help="Only this split."),
 ) -> None:
-    """Draw images at random and lay them out with their texts in all languages, as a PNG and as one HTML file.
+    """Draw images at random and lay them out with their texts in all languages, as one HTML file.
 
-    Example: babelcap data show corpus -o sheet --num 12 --split train
+    Example: babelcap data show corpus -o sheet.html --num 12 --split train
     """
-    from babelcap.data.inspect.show import write_sheets
+    from babelcap.data.inspect.show import write_sheet
     from babelcap.data.store.store import Corpus
 
-    for path in write_sheets(Corpus.open(corpus), output, num_images=num, seed=seed, split=split):
-        typer.echo(str(path))
+    typer.echo(str(write_sheet(Corpus.open(corpus), output, num_images=num, seed=seed, split=split)))
 
 
 @group.command()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    import rich.progress
 
 
 class ProgressBar:
@@ -14,7 +14,7 @@ class ProgressBar:
 
     def __init__(self, description: str, total: int | None, *, done: int = 0, keep: bool = False) -> None:
         """`keep` leaves the finished bar on the terminal."""
-        self._bar: Progress | None = None
+        self._bar: rich.progress.Progress | None = None
         if not sys.stderr.isatty():
             return
         from rich.console import Console

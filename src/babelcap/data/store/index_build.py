@@ -60,7 +60,7 @@ def ensure_index(corpus: Corpus) -> Path:
     Texts and index are compared with their checksums first. A damaged index is built again, since it is derived.
     """
     require_annotations(corpus.folder, corpus.manifest.shards)
-    name = f"v{INDEX_VERSION}-{corpus.content_hash}"
+    name = index_name(corpus)
     beside, cached = corpus.folder / INDEX, cache_folder() / INDEX
     memory = remembered(corpus.folder)
     for place in (beside, cached):
@@ -83,6 +83,10 @@ def ensure_index(corpus: Corpus) -> Path:
             raise
         message = f"{corpus.folder} is read-only and so is {cached}; set {CACHE_VARIABLE} to a folder for its index"
         raise UserError(message) from None
+
+
+def index_name(corpus: Corpus) -> str:
+    return f"v{INDEX_VERSION}-{corpus.content_hash}"
 
 
 def is_whole(folder: Path, memory: RememberedChecksums | None) -> bool:
