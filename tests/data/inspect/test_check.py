@@ -132,8 +132,8 @@ def test_checksums_of_tars_can_be_recorded_later(corpus: Corpus, tmp_path: Path)
     assert [shard.tar_sha256 for shard in after.manifest.shards] == [
         shard.tar_sha256 for shard in corpus.manifest.shards
     ]
-    padding = list(corpus.rows())[0].offset + list(corpus.rows())[0].length  # behind an image: no decoder reads it
-    flip(tars / "00000.tar", padding)
+    first = next(corpus.rows())
+    flip(tars / "00000.tar", first.offset + first.length)  # behind an image: no decoder reads it
     assert run("check", linked, "--workers", 1).exit_code == 0
     done = run("check", linked, "--full", "--workers", 1)
     assert (done.exit_code, "checksum of the tar's data differs" in done.output) == (1, True)

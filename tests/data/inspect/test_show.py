@@ -76,12 +76,12 @@ def test_no_field_reaches_the_page_as_markup(tmp_path: Path, monkeypatch: pytest
     page = write_sheet(corpus, tmp_path / "sheet.html", split=SCRIPT).read_text(encoding="utf-8")
     assert page.count("&lt;script&gt;alert(1)&lt;") == 9  # title twice, split twice, key, tar, origin, source, target
 
-    class Tags(HTMLParser):
-        found: set[str] = set()
+    tags: set[str] = set()
 
+    class Tags(HTMLParser):
         def handle_starttag(self, tag: str, attributes: object) -> None:
-            self.found.add(tag)
+            tags.add(tag)
 
     Tags().feed(page)
-    assert "article" in Tags.found
-    assert "script" not in Tags.found
+    assert "article" in tags
+    assert "script" not in tags
