@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, mean_over_splits
+from babelcap.coverage import CAPTION, Coverage, Pair, Style, caption_prompt, mean_over_splits
 from babelcap.data.feed.text import encode_prefix
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import Corpus
@@ -213,8 +213,8 @@ def _results(
     for caption in generated:
         if caption.variant == variant:
             scores[caption.language].append(caption.score)
-    by_pair = {str(Pair(Task.CAPTION, code)): rates(found) for code, found in scores.items()}
-    num_samples = {str(Pair(Task.CAPTION, code)): len(found) for code, found in scores.items()}
+    by_pair = {str(Pair(CAPTION, code)): rates(found) for code, found in scores.items()}
+    num_samples = {str(Pair(CAPTION, code)): len(found) for code, found in scores.items()}
     signature = {"style": str(style), "prefix": "cut" if "prefix" in variant else "none"}
     return [
         _result(f"captions/{name}/{variant}", split, per_pair, num_samples, coverage, signature)
@@ -226,7 +226,7 @@ def _results(
 def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene], known: Sequence[Scene]) -> list[EvalResult]:
     """The same for every language: content is scored from meaning, not from words."""
     chance = chance_rates(scenes, known) | {"right_language": 1 / len(coverage.languages)}
-    pairs = [str(Pair(Task.CAPTION, language.code)) for language in coverage.languages]
+    pairs = [str(Pair(CAPTION, language.code)) for language in coverage.languages]
     return [
         _result(f"captions/{name}/chance", split, dict.fromkeys(pairs, chance[rate]), {}, coverage, {})
         for name, rate in MEASURES.items()

@@ -37,7 +37,9 @@ class ProgressBar:
     def set(self, done: int, remark: str | None = None) -> None:
         """So many are done; the words behind the bar stay as they are where none are given."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, **({} if remark is None else {"remark": remark}))
+            self._bar.update(self._task, completed=done)
+            if remark is not None:
+                self._bar.update(self._task, remark=remark)
 
     def say(self, line: str) -> None:
         """A line above the bar."""
