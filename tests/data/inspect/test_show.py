@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from babelcap.cli import app
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import TRANSLATION, Coverage, Style
 from babelcap.data.importers.assemble import assemble_corpus
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.inspect.show import draw_cards, write_sheet
@@ -57,7 +57,7 @@ def test_no_field_reaches_the_page_as_markup(tmp_path: Path, monkeypatch: pytest
     """A script in every text that a foreign corpus decides: keys, splits, tars, folders, and the texts themselves."""
     key = "<script>alert(1)<"
     annotation = Annotation(
-        task=Task.TRANSLATION, language="de", style=Style.SHORT, source=SCRIPT, target=SCRIPT, origin=SCRIPT, score=0.5
+        task=TRANSLATION, language="de", style=Style.SHORT, source=SCRIPT, target=SCRIPT, origin=SCRIPT, score=0.5
     )
     with CorpusWriter(tmp_path / "c", provenance={}) as writer:
         writer.add(key, b"no image", "jpg", SCRIPT, [annotation])
