@@ -22,7 +22,7 @@ JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
 
 @group.command()
 def index(
-    tars: list[str] = typer.Argument(..., help="Webdataset tars, or folders that hold them."),
+    tars: list[str] = typer.Argument(..., help="Webdataset tars, or folders that hold them; an export too."),
     output: Path = OUTPUT,
     annotations: Path = typer.Option(None, help="Texts as .jsonl or .parquet: key, annotations, and split if any."),
     captions: str = typer.Option(
@@ -30,6 +30,7 @@ def index(
     ),
     language: str = typer.Option("en", help="Language of --captions."),
     split: str = typer.Option("train", help="The split of images for which --annotations names none."),
+    images_only: bool = typer.Option(False, "--images-only", help="There are no texts yet, and that is meant."),
     copy: bool = typer.Option(False, "--copy", help="Copy the tars into the corpus instead of linking to them."),
     checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
     workers: int = WORKERS,
@@ -39,27 +40,20 @@ def index(
     Example: babelcap data index photos/*.tar --captions txt -o corpus
     """
     from babelcap.coverage import Coverage
-    from babelcap.data.importers.assemble import assemble_corpus, find_files
-    from babelcap.data.importers.webdataset import WebdatasetMaker
+    from babelcap.data.importers.assemble import Assembly, assemble_corpus
+    from babelcap.data.importers.files import find_files
+    from babelcap.data.importers.webdataset import WebdatasetMaker, exported_coverage
 
-    coverage = Coverage()
+    coverage = exported_coverage(tars) or Coverage()
     coverage.language(language)
     maker = WebdatasetMaker(
         coverage=coverage, split=split, annotations=annotations, captions=captions, language=language
     )
     texts = str(annotations) if annotations else None
     parameters = {"annotations": texts, "captions": captions, "language": language, "split": split}
-    corpus = assemble_corpus(
-        output,
-        find_files(tars, ".tar"),
-        maker,
-        provenance={"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters},
-        coverage=coverage,
-        num_workers=workers,
-        copy=copy,
-        with_checksum=checksum,
-    )
-    _report(corpus)
+    provenance = {"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters}
+    options = Assembly(provenance, coverage, workers, copy, checksum, images_only)
+    _report(assemble_corpus(output, find_files(tars, ".tar"), maker, options))
 
 
 importers = typer.Typer(no_args_is_help=True, help="Make a corpus out of a published dataset.")
@@ -86,20 +80,10 @@ def cc12m(
 
     Or: babelcap data import cc12m --download --shards 0-9 -o cc12m
     """
-    from babelcap.data.importers.cc12m import import_cc12m
+    from babelcap.data.importers.cc12m import Cc12mSource, import_cc12m
 
-    corpus = import_cc12m(
-        output,
-        images=images,
-        annotations=annotations,
-        eval_file=eval_file,
-        download=download,
-        shards=shards,
-        seed=seed,
-        with_checksum=checksum,
-        num_workers=workers,
-    )
-    _report(corpus)
+    source = Cc12mSource(images, annotations, eval_file, download, shards, seed)
+    _report(import_cc12m(output, source, with_checksum=checksum, num_workers=workers))
 
 
 @importers.command()

@@ -3,8 +3,10 @@
 Every reader of a file that babelcap did not just write goes through here.
 """
 
+import gzip
 import json
 import tomllib
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +39,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     return found
 
 
-def _pieces(file: BinaryIO, max_bytes: int) -> Iterator[bytes]:
+def _pieces(file: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[bytes]:
     """Not one read of all that is allowed, which would take that much memory whatever the file has."""
     left = max_bytes + 1
     while left > 0 and (piece := file.read(min(left, 2**18))):
@@ -51,6 +53,22 @@ def read_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
         return read_bytes(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error}); it may be damaged or of another kind") from None
+
+
+def read_gzip_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
+    """UTF-8 text of a gzip file, bounded as unpacked."""
+    path = Path(path)
+    try:
+        with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as file:
+            found = b"".join(_pieces(file, max_bytes))
+        text = found.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a gzip file of UTF-8 text ({_short(error)}); it may be damaged") from None
+    if len(found) > max_bytes:
+        raise UserError(f"{path} holds more than {max_bytes / 2**20:.0f} MiB; it is not a file of this kind")
+    return text
 
 
 def parse_json(text: str | bytes, where: str | Path) -> Any:

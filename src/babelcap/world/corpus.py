@@ -8,7 +8,6 @@ tokenizers/encoder, decoder        trained on the training split and the monolin
 """
 
 import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,7 +23,7 @@ from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
 from babelcap.jobs.shards import stream_shards
 from babelcap.records import Annotation
-from babelcap.storage import atomic_folder, parquet_errors
+from babelcap.storage import atomic_folder, parquet_errors, read_gzip_text
 from babelcap.world.annotate import Wording, draw_free_text, evaluation_annotations, training_annotations
 from babelcap.world.realise import LANGUAGE_CODES, realise
 from babelcap.world.render import encode, render
@@ -162,13 +161,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return file.read().splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a readable gzip file of text ({error}); it may be damaged") from None
+    return read_gzip_text(path).splitlines()
 
 
 def _write_parallel(folder: Path, annotations: list[Annotation], coverage: Coverage) -> None:

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelcap.coverage import Coverage
-from babelcap.data.importers.assemble import assemble_corpus, find_files
+from babelcap.data.importers.assemble import Assembly, assemble_corpus
 from babelcap.data.importers.coco import import_coco
+from babelcap.data.importers.files import find_files
 from babelcap.data.importers.multi30k import import_multi30k
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.inspect.check import check_corpus
@@ -34,7 +35,7 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
 def make(folder: Path, tars: list[Path], **options: Any) -> Corpus:
     keep = {name: options.pop(name) for name in ("copy", "with_checksum") if name in options}
     maker = WebdatasetMaker(coverage=Coverage(), **options)
-    return assemble_corpus(folder, tars, maker, provenance={"source": "test"}, **keep)
+    return assemble_corpus(folder, tars, maker, Assembly({"source": "test"}, images_only=True, **keep))
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_annotations_come_from_a_file(tmp_path: Path, tars: list[Path], rows: li
         (b'{"annotations": []}', "no 'key'"),
         (b"[1]", "one JSON object"),
         (b"{", "not valid JSON"),
-        (b'{"key": "\xff"}', "not UTF-8"),
+        (b'{"key": "\xff"}', "'utf-8' codec can't decode"),
     ],
 )
 def test_bad_annotation_files_are_named(tmp_path: Path, tars: list[Path], content: bytes, message: str) -> None:

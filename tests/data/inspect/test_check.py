@@ -222,6 +222,13 @@ def test_changed_and_lost_tars_are_found(corpus: Corpus) -> None:
     assert (counts["tar cannot be read"], counts["missing tar"]) == (1, 4)
 
 
+def test_a_corpus_without_texts_is_not_well(tmp_path: Path) -> None:
+    with CorpusWriter(tmp_path / "c", provenance={}) as writer:
+        writer.add("a", jpeg(0), "jpg", "train", [])
+    done = run("check", tmp_path / "c", "--workers", 1)
+    assert (done.exit_code, "no annotations at all" in done.output) == (1, True)
+
+
 def test_the_hole_and_missing_pairs_are_found(tmp_path: Path) -> None:
     with CorpusWriter(tmp_path / "c", provenance={}) as writer:
         writer.add("a", jpeg(0), "jpg", "train", texts(with_hole=True)[1:])
@@ -279,8 +286,15 @@ def test_the_command_names_what_cannot_be_done(tmp_path: Path, corpus: Corpus, m
 
 
 def test_index_and_stats_from_the_command_line(corpus: Corpus, tmp_path: Path) -> None:
-    done = run("index", corpus.folder / "images", "-o", tmp_path / "plain", "--workers", 1)
+    images = corpus.folder / "images"
+    done = run("index", images, "-o", tmp_path / "plain", "--workers", 1)
+    assert (done.exit_code, "8 images and not one text for them" in done.stderr) == (2, True)
+    assert not (tmp_path / "plain" / "corpus.json").exists()
+    done = run("index", images, "-o", tmp_path / "plain", "--captions", "json:target", "--workers", 1)
+    assert (done.exit_code, "not one text" in done.stderr) == (2, True)
+    done = run("index", images, "-o", tmp_path / "plain", "--images-only", "--workers", 1)
     assert (done.exit_code, "8 images, 0 annotations" in done.output) == (0, True), done.output
+    assert check_corpus(Corpus.open(tmp_path / "plain")).notes.counts == {"no annotations at all": 1}
     values = json.loads(run("stats", corpus.folder, "--json").output)
     assert values["splits"]["train"]["num_images"] == 6
     assert values["splits"]["train"]["annotations_per_image"] == {"mean": 7.0, "min": 7, "max": 7}
@@ -291,31 +305,3 @@ def test_index_and_stats_from_the_command_line(corpus: Corpus, tmp_path: Path) -
     assert chinese["source_characters"] == {"mean": 11.0, "min": 11, "max": 11}
     assert values["splits"]["eval"]["pairs"]["caption-zh"]["styles"] == {"short": 2}
     assert "translation-zh" in run("stats", corpus.folder).output
-
-
-def test_export_is_what_other_readers_expect(corpus: Corpus, tmp_path: Path) -> None:
-    done = run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1)
-    assert done.exit_code == 0, done.output
-    tars = sorted((tmp_path / "plain").rglob("*.tar"))
-    assert [str(tar.relative_to(tmp_path / "plain")) for tar in tars] == [
-        "eval/00001.tar",
-        "train/00000.tar",
-        "train/00001.tar",
-    ]
-    with tarfile.open(tars[1]) as tar:
-        files = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
-    assert list(files)[:2] == ["t0.jpg", "t0.json"]
-    assert files["t0.jpg"] == jpeg(0)
-    assert json.loads(files["t0.json"])["annotations"][-1]["target"] == "狗在跑。"
-    tars[1].unlink()
-    before = tars[2].stat().st_mtime_ns
-    assert run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1).exit_code == 0
-    assert tars[1].is_file()
-    assert tars[2].stat().st_mtime_ns == before
-    other = write_corpus(tmp_path / "other", {"a": jpeg(1)})
-    done = run("export", other.folder, "-o", tmp_path / "plain")
-    assert (done.exit_code, "something else than an export of this corpus" in done.stderr) == (2, True)
-    corpus.tar_path("00000.tar").write_bytes(corpus.tar_path("00000.tar").read_bytes()[:2000])
-    done = run("export", corpus.folder, "-o", tmp_path / "damaged", "--workers", 1)
-    assert (done.exit_code, "babelcap data check" in done.stderr) == (2, True)
-    assert not (tmp_path / "damaged" / "train" / "00000.tar").exists()

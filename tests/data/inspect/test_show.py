@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.coverage import TRANSLATION, Coverage, Style
-from babelcap.data.importers.assemble import assemble_corpus
+from babelcap.data.importers.assemble import Assembly, assemble_corpus
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.inspect.show import draw_cards, write_sheet
 from babelcap.data.store.format import ImageRow
@@ -72,7 +72,7 @@ def test_no_field_reaches_the_page_as_markup(tmp_path: Path, monkeypatch: pytest
         ],
     )
     folder = tmp_path / "<script>alert(1)<"
-    corpus = assemble_corpus(folder, list(tars.iterdir()), WebdatasetMaker(coverage=Coverage()), provenance={})
+    corpus = assemble_corpus(folder, list(tars.iterdir()), WebdatasetMaker(coverage=Coverage()), Assembly({}))
     page = write_sheet(corpus, tmp_path / "sheet.html", split=SCRIPT).read_text(encoding="utf-8")
     assert page.count("&lt;script&gt;alert(1)&lt;") == 9  # title twice, split twice, key, tar, origin, source, target
 

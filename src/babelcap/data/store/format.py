@@ -1,6 +1,7 @@
 """The corpus on disk: the columns of `annotations/*.parquet`, and reading them safely."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from babelcap.storage import atomic_file, file_sha256, parquet_errors
 
 TRAINING_SPLIT = "train"
 IMAGES, ANNOTATIONS = "images", "annotations"
+MAX_TEXT_CHARACTERS = 100_000  # of a source or target: a page is 3,000; what is longer is not a text about an image
 ROWS_PER_GROUP = 4096  # images in a Parquet row group: some tens of megabytes of text
 REPEATED_COLUMNS = [
     "tar",
@@ -123,6 +125,21 @@ def read_batches(path: Path, columns: list[str], size: int, needed: pa.Schema = 
             if batch is None:
                 return
             yield batch
+
+
+def python_rows(batch: pa.RecordBatch, skipped: Counter[str]) -> list[dict[str, Any]]:
+    """The rows of a batch; one whose text is not UTF-8 is left out and counted."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        pass
+    rows = []
+    for place in range(batch.num_rows):
+        try:
+            rows += batch.slice(place, 1).to_pylist()
+        except UnicodeDecodeError:
+            skipped["text is not UTF-8"] += 1
+    return rows
 
 
 def read_annotations(path: Path) -> Iterator[ImageRow]:

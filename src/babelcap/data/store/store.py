@@ -17,6 +17,7 @@ from babelcap.coverage import Coverage, Pair
 from babelcap.data.store.format import (
     ANNOTATIONS,
     IMAGES,
+    MAX_TEXT_CHARACTERS,
     BareImages,
     ImageRow,
     parquet_name,
@@ -231,6 +232,11 @@ def check_annotation(annotation: Annotation, coverage: Coverage, key: str) -> No
         raise UserError(f"key '{key}': {error}") from None
     if not annotation.target.strip():
         raise UserError(f"key '{key}': {annotation.pair} has an empty target text")
+    longest = max(len(annotation.target), len(annotation.source or ""))
+    if longest > MAX_TEXT_CHARACTERS:
+        raise UserError(
+            f"key '{key}': {annotation.pair} has a text of {longest} characters, above {MAX_TEXT_CHARACTERS}"
+        )
     if needed is not None and not (annotation.source or "").strip():
         raise UserError(f"key '{key}': {annotation.pair} has no {needed} text; a {annotation.task} needs one")
 
