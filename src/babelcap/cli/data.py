@@ -1,22 +1,17 @@
 """`babelcap data`: make, check, look at and hand on a corpus."""
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.errors import UserError
-
-if TYPE_CHECKING:
-    from babelcap.data.store.store import Corpus
 
 group = typer.Typer(no_args_is_help=True, help="Make, check, look at and hand on a corpus of images and texts.")
 
-WORKERS = typer.Option(min(8, os.cpu_count() or 1), "--workers", min=1, help="Processes to work in.")
-OUTPUT = typer.Option(..., "--output", "-o", help="The folder to write to.")
 JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
 
 
@@ -32,7 +27,7 @@ def index(
     split: str = typer.Option("train", help="The split of images for which --annotations names none."),
     images_only: bool = typer.Option(False, "--images-only", help="There are no texts yet, and that is meant."),
     copy: bool = typer.Option(False, "--copy", help="Copy the tars into the corpus instead of linking to them."),
-    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
+    checksum: bool = CHECKSUM,
     workers: int = WORKERS,
 ) -> None:
     """Make a corpus out of existing tars, without copying them: only their headers are read.
@@ -53,69 +48,10 @@ def index(
     parameters = {"annotations": texts, "captions": captions, "language": language, "split": split}
     provenance = {"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters}
     options = Assembly(provenance, coverage, workers, copy, checksum, images_only)
-    _report(assemble_corpus(output, find_files(tars, ".tar"), maker, options))
+    report(assemble_corpus(output, find_files(tars, ".tar"), maker, options))
 
 
-importers = typer.Typer(no_args_is_help=True, help="Make a corpus out of a published dataset.")
 group.add_typer(importers, name="import")
-
-
-@importers.command()
-def cc12m(
-    output: Path = OUTPUT,
-    images: str = typer.Option(None, help="Folder or pattern of the pixparse/cc12m-wds tars."),
-    annotations: str = typer.Option(None, help="Folder or pattern of the published Parquet files, one per tar."),
-    eval_file: Path = typer.Option(
-        None, "--eval", help="The published eval Parquet; its keys become the split 'eval'."
-    ),
-    download: bool = typer.Option(False, "--download", help="Fetch both from the Hugging Face hub first; goes on."),
-    shards: str = typer.Option(None, help="Only these tars, by number: '0-9,2175'."),
-    seed: int = typer.Option(0, help="Seed of the paragraphs that are made of several sentences."),
-    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
-    workers: int = WORKERS,
-) -> None:
-    """Conceptual 12M with captions and translations, prepared as published. A stopped import goes on where it was.
-
-    Example: babelcap data import cc12m --images cc12m-wds --annotations texts --eval texts/eval.parquet -o cc12m
-
-    Or: babelcap data import cc12m --download --shards 0-9 -o cc12m
-    """
-    from babelcap.data.importers.cc12m import Cc12mSource, import_cc12m
-
-    source = Cc12mSource(images, annotations, eval_file, download, shards, seed)
-    _report(import_cc12m(output, source, with_checksum=checksum, num_workers=workers))
-
-
-@importers.command()
-def multi30k(
-    images: str = typer.Option(..., help="Folder or pattern of tars with the Flickr30k photos."),
-    texts: Path = typer.Option(..., help="Multi30K's data folder, with task1 and task2."),
-    output: Path = OUTPUT,
-    workers: int = WORKERS,
-) -> None:
-    """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
-
-    Example: babelcap data import multi30k --images photos --texts multi30k/data -o corpus
-    """
-    from babelcap.data.importers.multi30k import import_multi30k
-
-    _report(import_multi30k(output, images=images, texts=texts, num_workers=workers))
-
-
-@importers.command()
-def coco(
-    images: Path = typer.Option(..., help="Folder of photos."),
-    captions: Path = typer.Option(..., help="COCO's annotation file, or a list of {file, captions}."),
-    output: Path = OUTPUT,
-    split: str = typer.Option("test", help="The split of all photos."),
-) -> None:
-    """COCO captions: single photos are put into tars, since a corpus reads tars.
-
-    Example: babelcap data import coco --images val2017 --captions captions_val2017.json -o coco
-    """
-    from babelcap.data.importers.coco import import_coco
-
-    _report(import_coco(output, images=images, captions=captions, split=split))
 
 
 @group.command()
@@ -219,7 +155,7 @@ def show(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
     output: Path = typer.Option(Path("sheet.html"), "--output", "-o", help="The HTML file to write."),
     num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
-    seed: int = typer.Option(0, help="Which images: a seed draws the same ones again."),
+    seed: int = typer.Option(0, min=0, help="Which images: a seed draws the same ones again."),
     split: str = typer.Option(None, help="Only this split."),
 ) -> None:
     """Draw images at random and lay them out with their texts in all languages, as one HTML file.
@@ -258,18 +194,3 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console() if sys.stdout.isatty() else Console(width=140)
-
-
-def _report(corpus: "Corpus") -> None:
-    manifest = corpus.manifest
-    typer.echo(f"{corpus.folder}: {manifest.num_images:,} images, {manifest.num_annotations:,} annotations")
-    for split, counts in manifest.splits.items():
-        pairs = ", ".join(f"{pair} {number:,}" for pair, number in counts.pairs.items())
-        typer.echo(f"  {split}: {counts.num_images:,} images{'; ' if pairs else ''}{pairs}")
-    skipped: dict[str, int] = {}
-    for shard in manifest.shards:
-        for reason, number in shard.skipped.items():
-            skipped[reason] = skipped.get(reason, 0) + number
-    for reason, number in sorted(skipped.items()):
-        if number:
-            typer.echo(f"  left out: {reason}: {number:,}")

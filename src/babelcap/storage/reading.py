@@ -150,7 +150,7 @@ def check_depth(value: Any, where: str | Path) -> None:
 
 
 @contextmanager
-def parquet_errors(path: str | Path) -> Iterator[None]:
+def parquet_errors(path: str | Path, kind: str = "Parquet") -> Iterator[None]:
     """Whatever Arrow says of a damaged file, in one line. Hold it around opening *and* reading."""
     import pyarrow
 
@@ -159,11 +159,11 @@ def parquet_errors(path: str | Path) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name the Parquet file in it") from None
+        raise UserError(f"{path} is a folder; name the {kind} file in it") from None
     except (pyarrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's words, not the file's
-        raise UserError(f"{path} is not a readable Parquet file ({_short(error)}); it may be damaged") from None
+        raise UserError(f"{path} is not a readable {kind} file ({_short(error)}); it may be damaged") from None
 
 
 def _short(error: Exception) -> str:

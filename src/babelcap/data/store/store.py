@@ -4,7 +4,8 @@ images/NAME.tar  annotations/NAME.parquet  corpus.json     a folder without corp
 """
 
 import platform
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
@@ -125,6 +126,7 @@ class CorpusWriter:
         self._keys: set[str] = set()
         self._shards: list[Shard] = []
         self._rows: list[ImageRow] = []
+        self._skipped: Counter[str] = Counter()
         self._tar: TarFileWriter | None = None
         self._stack = ExitStack()
 
@@ -144,12 +146,19 @@ class CorpusWriter:
                     raise error
                 self._finish_tar()
                 if not self._shards:
-                    raise UserError(f"{self.folder}: no image was added, so there is no corpus to write")
+                    reasons = "".join(f"; {reason}: {number}" for reason, number in self._skipped.most_common(3))
+                    raise UserError(f"{self.folder}: no image was added, so there is no corpus to write{reasons}")
+                skipped = Counter(self._shards[-1].skipped) + self._skipped
+                self._shards[-1] = self._shards[-1].model_copy(update={"skipped": dict(sorted(skipped.items()))})
                 manifest = make_manifest(self._shards, self.coverage, with_versions(self._provenance))
                 write_manifest(self._partial, manifest)
             finally:
                 if self._tar is not None:
                     self._tar.abandon()
+
+    def skip(self, reasons: Mapping[str, int]) -> None:
+        """Counts what was left out, by reason; the manifest says so."""
+        self._skipped.update(reasons)
 
     def add(self, key: str, image: bytes, extension: str, split: str, annotations: list[Annotation]) -> None:
         """Adds one encoded image with its texts. A mistake in either is an error here, not later in training."""
@@ -162,6 +171,8 @@ class CorpusWriter:
             raise UserError(
                 f"key '{key}': '{extension}' is not an image extension ({', '.join(sorted(IMAGE_EXTENSIONS))})"
             )
+        if not split.isprintable():
+            raise UserError(f"key '{key}': the split {split!r:.80} is not a name")
         if not split or not image:
             raise UserError(f"key '{key}': the {'split' if image else 'image'} is empty")
         for annotation in annotations:
