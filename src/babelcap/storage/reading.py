@@ -79,7 +79,19 @@ def parse_json(text: str | bytes, where: str | Path) -> Any:
     except (UnicodeDecodeError, ValueError) as error:  # ValueError: no JSON, or a number of thousands of digits
         raise UserError(f"{where} is not valid JSON ({_short(error)}); it may be damaged or of another kind") from None
     check_depth(value, where)
+    _check_surrogates(text, value, where)
     return value
+
+
+def _check_surrogates(text: str | bytes, value: Any, where: str | Path) -> None:
+    """JSON can spell half of a surrogate pair, which is no character: whoever writes it later would stumble."""
+    spelled = "\\ud" in text.lower() if isinstance(text, str) else b"\\ud" in text.lower()
+    if not spelled:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{where} is not valid JSON (half of a surrogate pair); it may be damaged") from None
 
 
 def read_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:

@@ -85,7 +85,7 @@ def test_json_lines_in_the_folder_are_found(photos: Path, tmp_path: Path) -> Non
         ("t.csv", "", "column 'image' is missing"),
         ("t.csv", "image,text\na.jpg,\n", "no line has a text that can be used"),
         ("t.jsonl", '{"image": 3, "text": "x"}', "image is 3"),
-        ("t.jsonl", '{"image": "a.jpg", "text": "\\ud800"}', "no line has a text that can be used"),
+        ("t.jsonl", '{"image": "a.jpg", "text": "\\ud800"}', "half of a surrogate pair"),
         ("t.jsonl", '{"image": "a.jpg", "text": "x", "split": [1]}', "a split is a name"),
         ("t.jsonl", '{"image": "a.jpg", "text": "x", "language": {"a": 1}}', "language"),
         ("t.jsonl", '{"image": "lost.jpg", "text": "x"}', "image is not in the folder: 1"),

@@ -105,8 +105,8 @@ def group_by_image(lines: Iterator[Line], defaults: FolderDefaults, skipped: Cou
 
 
 def _annotation(values: dict[str, Any], text: str, defaults: FolderDefaults, where: str) -> Annotation:
-    given = {name: values[name] for name in ("style", "source", "origin", "score") if name in values}
-    given |= {"task": values.get("task", defaults.task), "language": values.get("language", defaults.language)}
+    given: dict[str, Any] = {"task": defaults.task, "language": defaults.language}
+    given |= {name: value for name, value in values.items() if name not in ("image", "text", "split")}
     if given["task"] == CAPTION:
         given.setdefault("style", Style.SHORT)
     try:
