@@ -267,6 +267,30 @@ def test_damage_is_named_or_counted(published: Path) -> None:
     assert next(row.key for row in corpus.rows("train")) == "000000001"
 
 
+def test_nested_and_half_empty_lists_are_read(published: Path) -> None:
+    """Captions of the eval file as lists of pairs, and pairs of which one side is missing."""
+    path = published / "texts" / "eval.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        for name in ("caption_en", "caption_de", "caption_es", "caption_zh"):
+            row[name] = [["a caption", "another"]]
+        row["translation_en_es"] = [None, "una sola cara"]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    found = cc12m.read_eval_file(path)
+    assert {str(annotation.pair) for annotation in next(iter(found.values()))} == {
+        "caption-en",
+        "caption-de",
+        "caption-es",
+        "caption-zh",
+        "translation-zh",
+    }
+
+
+@pytest.mark.parametrize("text", ["." * 20_000, "a. " * 20_000, "e.g. " * 20_000, "'" * 20_000 + ". A"])
+def test_marks_without_end_are_split_all_the_same(text: str) -> None:
+    assert "".join(split_sentences(text, "en")).replace(" ", "") == text.replace(" ", "")
+
+
 def test_structs_are_read_like_lists(published: Path) -> None:
     path = published / "texts" / "cc12m-train-0000.parquet"
     table = training_table(["000000000"])
