@@ -155,7 +155,7 @@ def show(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
     output: Path = typer.Option(Path("sheet.html"), "--output", "-o", help="The HTML file to write."),
     num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
-    seed: int = typer.Option(0, min=0, help="Which images: a seed draws the same ones again."),
+    seed: int = typer.Option(0, min=0, max=2**63 - 1, help="Which images: a seed draws the same ones again."),
     split: str = typer.Option(None, help="Only this split."),
 ) -> None:
     """Draw images at random and lay them out with their texts in all languages, as one HTML file.

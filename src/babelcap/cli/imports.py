@@ -25,7 +25,9 @@ def cc12m(
     ),
     download: bool = typer.Option(False, "--download", help="Fetch both from the Hugging Face hub first; goes on."),
     shards: str = typer.Option(None, help="Only these tars, by number: '0-9,2175'."),
-    seed: int = typer.Option(0, min=0, help="Seed of the paragraphs that are made of several sentences."),
+    seed: int = typer.Option(
+        0, min=0, max=2**63 - 1, help="Seed of the paragraphs that are made of several sentences."
+    ),
     checksum: bool = CHECKSUM,
     workers: int = WORKERS,
 ) -> None:

@@ -273,7 +273,7 @@ def test_nested_and_half_empty_lists_are_read(published: Path) -> None:
     rows = pq.read_table(path).to_pylist()
     for row in rows:
         for name in ("caption_en", "caption_de", "caption_es", "caption_zh"):
-            row[name] = [["a caption", "another"]]
+            row[name], row[f"{name}_style"] = [["a caption", "another"]], "short"
         row["translation_en_es"] = [None, "una sola cara"]
     pq.write_table(pa.Table.from_pylist(rows), path)
     found = cc12m.read_eval_file(path)
