@@ -9,6 +9,7 @@ import typer
 
 from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 
 group = typer.Typer(no_args_is_help=True, help="Make, check, look at and hand on a corpus of images and texts.")
 
@@ -24,7 +25,7 @@ def index(
         None, help="Members that hold captions: 'txt', or 'json:FIELD' for a field of a JSON."
     ),
     language: str = typer.Option("en", help="Language of --captions."),
-    split: str = typer.Option("train", help="The split of images for which --annotations names none."),
+    split: str = typer.Option(TRAIN, help="The split of images for which --annotations names none."),
     images_only: bool = typer.Option(False, "--images-only", help="There are no texts yet, and that is meant."),
     copy: bool = typer.Option(False, "--copy", help="Copy the tars into the corpus instead of linking to them."),
     checksum: bool = CHECKSUM,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from babelcap.measures import TRAIN
+
 if TYPE_CHECKING:
     from babelcap.data.store.store import Corpus
 
@@ -82,7 +84,7 @@ def folder(
     texts: Path = typer.Option(None, help="CSV or JSON lines; else metadata.csv or metadata.jsonl in the folder."),
     language: str = typer.Option("en", help="Language of texts whose line names none."),
     task: str = typer.Option("caption", help="Task of texts whose line names none."),
-    split: str = typer.Option("train", help="Split of images whose line names none."),
+    split: str = typer.Option(TRAIN, help="Split of images whose line names none."),
 ) -> None:
     """Single images in a folder, with a CSV or JSON lines: columns image, text, and if you like language, task, style,
     source, split, origin, score. One line for each text; an image may have many.

@@ -21,7 +21,6 @@ from babelcap.data.importers.assemble import file_state, image_members
 from babelcap.data.sentences import join_sentences, split_sentences
 from babelcap.data.store.format import (
     MAX_TEXT_CHARACTERS,
-    TRAINING_SPLIT,
     ImageRow,
     open_parquet,
     python_rows,
@@ -29,11 +28,11 @@ from babelcap.data.store.format import (
 )
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
+from babelcap.measures import EVAL, TRAIN
 from babelcap.records import Annotation
 
 IMAGES_REPOSITORY = "pixparse/cc12m-wds"
 ANNOTATIONS_REPOSITORY = "spravil/cc12m_ccmatrix_captions_and_translations"
-EVAL_SPLIT = "eval"
 MIN_CHARACTERS = 26  # of the English side; pairs with 25 or fewer are dropped
 CAPTION_COLUMN = "caption_en_de"
 TRANSLATION_COLUMNS = {f"translation_en_{language}": language for language in ("de", "fr", "es", "ru", "zh")}
@@ -70,7 +69,7 @@ class Cc12mMaker:
         held_out = read_eval_file(self.eval_file) if self.eval_file else {}
         rows = []
         for key, member in image_members(scan, skipped).items():
-            split = EVAL_SPLIT if key in held_out else TRAINING_SPLIT
+            split = EVAL if key in held_out else TRAIN
             annotations = held_out[key] if key in held_out else found.pop(key, [])
             if annotations:
                 rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, tuple(annotations)))

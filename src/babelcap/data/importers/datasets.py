@@ -17,9 +17,10 @@ from babelcap.coverage import CAPTION, Coverage, Pair, Style
 from babelcap.data.importers.download import download_dataset
 from babelcap.data.importers.files import files_below
 from babelcap.data.importers.webdataset import unusable
-from babelcap.data.store.format import TRAINING_SPLIT, open_parquet, python_rows, read_batches
+from babelcap.data.store.format import open_parquet, python_rows, read_batches
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 from babelcap.records import Annotation
 from babelcap.storage import parquet_errors
 
@@ -106,9 +107,9 @@ def _data_files(folder: Path, source: str) -> list[Path]:
 
 def _split_of(path: Path) -> str:
     if path.suffix == ".arrow":  # a saved DatasetDict has a folder for each split, a saved Dataset is one
-        return path.parent.name if (path.parent.parent / "dataset_dict.json").is_file() else TRAINING_SPLIT
+        return path.parent.name if (path.parent.parent / "dataset_dict.json").is_file() else TRAIN
     name = re.match(r"[A-Za-z_]+", path.name.partition("-")[0])
-    return name[0] if name and "-" in path.name else TRAINING_SPLIT
+    return name[0] if name and "-" in path.name else TRAIN
 
 
 def _rows(path: Path, columns: DatasetColumns, skipped: Counter[str]) -> Iterator[dict[str, Any]]:

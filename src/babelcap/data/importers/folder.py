@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from babelcap.coverage import CAPTION, Coverage, Pair, Style
 from babelcap.data.importers.webdataset import unusable
-from babelcap.data.store.format import TRAINING_SPLIT
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, is_safe_name
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 from babelcap.records import Annotation
 from babelcap.storage import read_bytes, read_json_lines, read_text
 
@@ -40,7 +40,7 @@ class FolderDefaults:
 
     language: str = "en"
     task: str = CAPTION
-    split: str = TRAINING_SPLIT
+    split: str = TRAIN
 
 
 @dataclass
@@ -120,7 +120,7 @@ def coverage_of(images: Any) -> Coverage:
     """That sees what the training split has, or what there is where there is none to train on."""
     pairs: dict[bool, set[Pair]] = {True: set(), False: set()}
     for image in images:
-        pairs[image.split == TRAINING_SPLIT].update(annotation.pair for annotation in image.annotations)
+        pairs[image.split == TRAIN].update(annotation.pair for annotation in image.annotations)
     known = Coverage()
     for pair in sorted(pairs[True] | pairs[False]):
         known.language(pair.language)

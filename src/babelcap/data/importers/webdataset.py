@@ -19,7 +19,6 @@ from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.data.importers.assemble import bare_images, file_state, image_members
 from babelcap.data.store.format import (
     MAX_TEXT_CHARACTERS,
-    TRAINING_SPLIT,
     BareImages,
     ImageRow,
     open_parquet,
@@ -28,6 +27,7 @@ from babelcap.data.store.format import (
 from babelcap.data.store.store import check_annotation
 from babelcap.data.store.tar import TarMember, TarScan
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 from babelcap.records import Annotation
 from babelcap.storage import parquet_errors, parse_json, read_json_lines, read_json_object
 
@@ -44,7 +44,7 @@ class WebdatasetMaker:
     """`captions` is the extension of the members that hold captions: `txt`, or `json:FIELD` for a field of a JSON."""
 
     coverage: Coverage
-    split: str = TRAINING_SPLIT
+    split: str = TRAIN
     annotations: Path | None = None
     captions: str | None = None
     language: str = "en"

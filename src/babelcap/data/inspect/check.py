@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from babelcap.coverage import Coverage
 from babelcap.data.feed.images import decode_image
-from babelcap.data.store.format import SCHEMA, TRAINING_SPLIT, ImageRow, read_batches
+from babelcap.data.store.format import SCHEMA, ImageRow, read_batches
 from babelcap.data.store.index import TarReader
 from babelcap.data.store.index_build import index_name, is_whole
 from babelcap.data.store.manifest import (
@@ -29,6 +29,7 @@ from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarMember, scan_tar
 from babelcap.errors import BadSample, UserError
 from babelcap.jobs.shards import map_shards
+from babelcap.measures import TRAIN
 from babelcap.storage import file_sha256
 
 MAX_PLACES = 5  # named per reason
@@ -231,7 +232,7 @@ def _find_duplicates(checks: list[ShardCheck], problems: Findings, notes: Findin
 def _check_coverage(counts: dict[str, SplitCounts], coverage: Coverage, problems: Findings) -> None:
     """A training split has all the pairs that are seen and none of the hole; a split of images alone has no say."""
     for split, of_split in counts.items():
-        if split != TRAINING_SPLIT or not of_split.pairs:
+        if split != TRAIN or not of_split.pairs:
             continue
         for pair in map(str, coverage.seen_pairs):
             if not of_split.pairs.get(pair):

@@ -13,7 +13,6 @@ from babelcap.errors import UserError
 from babelcap.records import Annotation
 from babelcap.storage import atomic_file, file_sha256, parquet_errors
 
-TRAINING_SPLIT = "train"
 IMAGES, ANNOTATIONS = "images", "annotations"
 MAX_TEXT_CHARACTERS = 100_000  # of a source or target: a page is 3,000; what is longer is not a text about an image
 ROWS_PER_GROUP = 4096  # images in a Parquet row group: some tens of megabytes of text
