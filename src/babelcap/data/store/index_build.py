@@ -104,7 +104,10 @@ def is_whole(folder: Path, memory: RememberedChecksums | None) -> bool:
 def _build_once(corpus: Corpus, place: Path, name: str) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     with locked(place / ".lock"):
-        if not is_whole(place / name, None):
+        memory = remembered(corpus.folder)  # so that of many who waited here, one alone reads it all
+        whole = is_whole(place / name, memory)
+        memory.save()
+        if not whole:
             with atomic_folder(place / name, overwrite=True) as partial:
                 build_index(corpus, partial)
             _remove_old(place, name, NUM_KEPT if place.parent == corpus.folder else NUM_KEPT_IN_CACHE)
