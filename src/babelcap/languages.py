@@ -51,6 +51,6 @@ def find_language(code: str, languages: Iterable[Language] = LANGUAGES) -> Langu
     if code in table:
         return table[code]
     names = {name: key for key, entry in table.items() for name in (key, entry.name.lower())}
-    near = difflib.get_close_matches(code.lower(), names, n=1)
+    near = difflib.get_close_matches(code[:80].lower(), names, n=1)
     hint = f"; did you mean '{names[near[0]]}'?" if near else ""
-    raise UserError(f"unknown language '{code}'{hint} (known: {', '.join(table)})")
+    raise UserError(f"unknown language '{code:.80}'{hint} (known: {', '.join(table)})")

@@ -15,7 +15,7 @@ import torch
 
 from babelcap.coverage import Coverage, Pair, mean_over_splits
 from babelcap.data.feed.batches import Batch, BatchConfig
-from babelcap.data.feed.loader import EvaluationLoader
+from babelcap.data.feed.loader import EvaluationLoader, EvaluationRows
 from babelcap.data.feed.reader import BatchReader
 from babelcap.data.feed.text import Tokenizers, encode_prefix
 from babelcap.data.store.index import CorpusIndex
@@ -61,7 +61,7 @@ def evaluate_loss(
         coverage,
         image_features=image_features,
     )
-    loader = EvaluationLoader(index, reader, split, pairs, batch_size, limit, num_workers)
+    loader = EvaluationLoader(index, reader, EvaluationRows(split, pairs, limit), batch_size, num_workers)
     given = {
         pair.language: len(encode_prefix(processor.decoder_tokenizer, coverage.language(pair.language).prefix))
         for pair in pairs

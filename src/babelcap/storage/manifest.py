@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ MANIFEST = "manifest.json"
 BLOCK_BYTES = 4 * 2**20
 CHECKED_WHOLE_BYTES = 64 * 2**20  # a file up to this size is always checked whole
 NUM_SAMPLED_BLOCKS = 8
+SETTLED_NANOSECONDS = 10**9
 
 
 def file_sha256(path: str | Path) -> str:
@@ -135,8 +137,10 @@ class RememberedChecksums:
         if isinstance(known, dict) and known.get("marks") == marks and isinstance(known.get("sha256"), str):
             return str(known["sha256"])
         digest = file_sha256(path)
-        self._known[name] = {"marks": marks, "sha256": digest}
-        self._changed = True
+        # A file that was written just now may be written again within the same tick of the file system's clock.
+        if abs(time.time_ns() - state.st_mtime_ns) > SETTLED_NANOSECONDS:
+            self._known[name] = {"marks": marks, "sha256": digest}
+            self._changed = True
         return digest
 
     def save(self) -> None:

@@ -4,16 +4,18 @@ Nothing is held per annotation: 137 M of them open as fast as a thousand. The fi
 `<corpus>/index/`, under the corpus' content hash; deleting them costs only the time to build them again.
 """
 
+import fcntl
 import os
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from babelcap.coverage import Pair, Style
-from babelcap.data.store.index_build import FILES, ensure_index
+from babelcap.data.store.index_build import FILES, HEADER, ensure_index
 from babelcap.data.store.store import Corpus
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
@@ -38,7 +40,10 @@ class CorpusIndex:
         return cls(corpus, ensure_index(corpus))
 
     def _load(self) -> None:
-        header = read_json(self.folder / "index.json")
+        self._in_use = _OpenFile(self.folder / HEADER)
+        with suppress(OSError):  # file systems without locks; the index may then be removed under us, as before
+            fcntl.flock(self._in_use.descriptor, fcntl.LOCK_SH)
+        header = read_json(self.folder / HEADER)
         self.num_images: int = header["num_images"]
         self.num_annotations: int = header["num_annotations"]
         self._pairs = [self.corpus.coverage.pair(text) for text in header["pairs"]]
