@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import CAPTION, Coverage, Style
+from babelcap.data.importers.files import is_file_below
 from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import is_safe_name
@@ -16,7 +17,7 @@ from babelcap.storage import read_json
 def import_coco(output: str | Path, *, images: Path, captions: Path, split: str = "test") -> Corpus:
     """Photos that are not in the folder are left out and counted in the provenance."""
     found = dict(_captions(read_json(captions), captions))
-    present = {name: texts for name, texts in sorted(found.items()) if (images / name).is_file()}
+    present = {name: texts for name, texts in sorted(found.items()) if is_file_below(images, name)}
     if not any(present.values()):
         raise UserError(f"{images} holds none of the {len(found)} photos that {captions} names")
     provenance = {

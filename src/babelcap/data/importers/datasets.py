@@ -4,6 +4,7 @@ All are Arrow tables with a column of encoded images and columns of text, read h
 The split of a file is its folder's name (save_to_disk) or its own up to a dash (`train-00000-of-00002.parquet`).
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,9 +63,9 @@ class DatasetColumns:
 def import_datasets(output: str | Path, source: str, columns: DatasetColumns) -> Corpus:
     """Rows whose image or texts cannot be used are left out and counted."""
     folder = Path(source)
-    if not folder.exists():
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
-            raise UserError(f"{source}: no such folder, and not the name of a dataset of the hub (OWNER/NAME)")
+    if not os.path.exists(source):  # unlike Path's, it takes names that are too long for a file
+        if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", source):
+            raise UserError(f"{source:.200}: no such folder, and not the name of a dataset of the hub (OWNER/NAME)")
         folder = download_dataset(source, Path(f"{output}-download"), ["*.parquet"])
     files = _data_files(folder, source)
     languages = list(dict.fromkeys(code for code, _ in columns.texts))

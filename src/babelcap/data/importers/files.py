@@ -4,7 +4,21 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from babelcap.data.store.tar import is_safe_name
 from babelcap.errors import UserError
+
+MAX_NAME_BYTES = 255  # of a file or folder: what file systems take
+
+
+def is_file_below(folder: Path, name: str) -> bool:
+    """Whether a name that a foreign file tells is that of a file below the folder."""
+    parts = name.split("/")
+    return (
+        is_safe_name(name)
+        and all(len(part.encode()) <= MAX_NAME_BYTES for part in parts)
+        and len(parts) < MAX_NAME_BYTES
+        and (folder / name).is_file()
+    )
 
 
 def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from babelcap.coverage import CAPTION, Coverage, Pair, Style
+from babelcap.data.importers.files import is_file_below
 from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, is_safe_name
@@ -68,7 +69,7 @@ def import_folder(
     coverage = coverage_of(found.values())
     with CorpusWriter(output, provenance=provenance, coverage=coverage) as writer:
         for name, of_image in sorted(found.items()):
-            if (images / name).is_file():
+            if is_file_below(images, name):
                 stem, _, extension = name.rpartition(".")
                 parent, slash, file = stem.rpartition("/")
                 key = parent + slash + file.replace(".", "_")  # a key ends at the first dot
@@ -113,7 +114,7 @@ def _annotation(values: dict[str, Any], text: str, defaults: FolderDefaults, whe
         return Annotation.model_validate({**given, "target": text})
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']:.300}") from None
 
 
 def coverage_of(images: Any) -> Coverage:

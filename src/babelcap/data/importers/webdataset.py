@@ -147,7 +147,7 @@ def exported_coverage(places: Iterable[str]) -> Coverage | None:
                     return Coverage.model_validate(read_json_object(folder / RECEIPT).get("coverage"))
                 except ValidationError as error:
                     first = error.errors()[0]
-                    raise UserError(f"{folder / RECEIPT}: coverage: {first['msg']}; it may be damaged") from None
+                    raise UserError(f"{folder / RECEIPT}: coverage: {first['msg']:.300}; it may be damaged") from None
     return None
 
 
@@ -195,7 +195,7 @@ def _annotation(values: Any, where: str) -> Annotation:
         return Annotation.model_validate(kept)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']:.300}") from None
 
 
 def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -153,7 +153,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; it may be damaged") from None
+        raise UserError(
+            f"{path}: {'.'.join(map(str, first['loc'])):.300}: {first['msg']:.300}; it may be damaged"
+        ) from None
     except RecursionError:
         raise UserError(f"{path} is nested too deeply; it may be damaged") from None
     if stated is None:
