@@ -92,6 +92,7 @@ def import_command(
     output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
     encoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
     decoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
+    without_tokenizers: bool = typer.Option(False, help="Import the model alone; its user names the tokenizers."),
     dtype: str | None = typer.Option(None, help="float32, bfloat16 or float16; as stored by default."),
 ) -> None:
     """Write a published or pickled checkpoint anew in our format: safetensors, every parameter accounted for.
@@ -99,14 +100,14 @@ def import_command(
     Example: babelcap model import downloads/published -o models/published
     """
     from babelcap.models import import_checkpoint
-    from babelcap.models.checkpoints.sources import tensor_type
 
     model = import_checkpoint(
         source,
         output,
         encoder_tokenizer=encoder_tokenizer,
         decoder_tokenizer=decoder_tokenizer,
-        dtype=None if dtype is None else tensor_type(dtype),
+        with_tokenizers=not without_tokenizers,
+        dtype=dtype,
     )
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     typer.echo(f"{output}: {num_parameters / 1e6:,.1f} M parameters")

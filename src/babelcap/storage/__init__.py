@@ -10,6 +10,7 @@ from babelcap.storage.manifest import (
     is_inside,
     require_manifest,
     text_sha256,
+    update_manifest,
     write_manifest,
 )
 from babelcap.storage.reading import (
@@ -44,6 +45,7 @@ __all__ = [
     "read_toml",
     "require_manifest",
     "text_sha256",
+    "update_manifest",
     "write_json",
     "write_manifest",
     "write_text",

@@ -1,0 +1,28 @@
+"""Writing a captioner's folder: model, processor, model card and, last, the manifest that vouches for all of it."""
+
+import shutil
+from pathlib import Path
+
+from babelcap.models.checkpoints.card import write_card
+from babelcap.models.checkpoints.files import CARD_FILE, OTHER_FILES, SURGERY_FILE
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.checkpoints.weights import without_progress_bar
+from babelcap.models.network.captioner import Captioner
+from babelcap.storage import atomic_folder, update_manifest
+
+
+def save_captioner(
+    output: str | Path, model: Captioner, processor: CaptionProcessor | None, *, overwrite: bool = False
+) -> None:
+    """Whole or not at all. What the model's surgery said of its sources goes along, wherever it is trained."""
+    with atomic_folder(output, overwrite=overwrite) as folder:
+        with without_progress_bar():
+            model.save_pretrained(folder)
+        if processor is not None:
+            processor.save_pretrained(folder)
+        account = Path(model.folder or folder) / SURGERY_FILE
+        if account.is_file():
+            shutil.copyfile(account, folder / SURGERY_FILE)
+        update_manifest(folder, OTHER_FILES)
+        if not (folder / CARD_FILE).exists():
+            write_card(folder, Path(output).name)
