@@ -44,7 +44,7 @@ def test_import_of_a_published_checkpoint(golden_fixtures: Path, tmp_path: Path)
         (source / place).write_bytes((golden_fixtures / "florence2" / name).read_bytes())
     done = run("import", str(source), "--without-tokenizers", "-o", str(tmp_path / "ours"))
     assert done.exit_code == 0, done.output
-    data = json.loads(run("info", str(tmp_path / "ours"), "--image-size", "64", "--json").stdout)
+    data = json.loads(run("info", str(tmp_path / "ours"), "--image-size-px", "64", "--json").stdout)
     assert data["decoder"] == "bart"
 
 

@@ -11,8 +11,10 @@ group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import and nar
 @group.command()
 def info(
     model: str = typer.Argument(..., help="A size (0.4B, 1.0B, 3.5B, 11.2B, micro-...) or a model's folder."),
-    policy: str = typer.Option("pretraining", help="Freezing policy: pretraining, finetuning, all, cross-attention."),
-    image_size_px: int | None = typer.Option(None, "--image-size", help="Pixels a side; the model's own by default."),
+    policy: str = typer.Option(
+        "pretraining", help="Freezing policy: pretraining, finetuning, text, all, cross-attention."
+    ),
+    image_size_px: int | None = typer.Option(None, min=1, max=4096, help="Pixels a side; the model's own by default."),
     as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
 ) -> None:
     """Parameters, what trains, multiply-accumulates and memory of a model, counted in seconds without its weights.

@@ -4,14 +4,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import read_config
 from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.sizing.flops import (
     NUM_DECODER_TOKENS,
     NUM_ENCODER_TOKENS,
-    activation_bytes,
-    forward_macs,
+    count_forward,
     meta_captioner,
 )
 from babelcap.models.sizing.freezing import POLICIES, apply_policy, get_policy, training_table
@@ -20,6 +20,7 @@ from babelcap.models.sizing.sizes import SIZES, get_size, size_config
 BYTES = {"bf16": 2, "fp32": 4}
 NUM_BEAMS = 4
 BATCH_SIZE = 8
+MAX_IMAGE_SIZE_PX = 4096
 
 
 def read_size_or_folder(name: str) -> CaptionerConfig:
@@ -36,16 +37,17 @@ def model_info(
 ) -> dict[str, Any]:
     """All numbers as plain data. `policy` decides the table of what trains and the memory of training."""
     get_policy(policy)
-    image_size_px = image_size_px or config.image_size_px
+    image_size_px = config.image_size_px if image_size_px is None else image_size_px
+    if not 1 <= image_size_px <= MAX_IMAGE_SIZE_PX:
+        raise UserError(f"image_size_px is {image_size_px}; it must lie between 1 and {MAX_IMAGE_SIZE_PX}")
     model = meta_captioner(config)
     trained = {}
     for name in POLICIES:
         rows = training_table(apply_policy(model, name))
         trained[name] = sum(row.num_trained for row in rows)
-    macs = forward_macs(model, image_size_px)
     table = training_table(apply_policy(model, policy))
     num_parameters = sum(row.num_parameters for row in table)
-    activations = activation_bytes(model, image_size_px)
+    macs, activations = count_forward(model, image_size_px)
     return {
         "encoder": config.encoder_config.kind,
         "decoder": config.decoder_config.kind,
