@@ -1,5 +1,6 @@
 """`babelcap model ...` from the command line: what is printed, and one line with exit code 2 for a mistake."""
 
+import copy
 import io
 import json
 import shutil
@@ -7,12 +8,18 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
 from babelcap.coverage import Task
 from babelcap.data.store.store import CorpusWriter
+from babelcap.errors import UserError
+from babelcap.models import CaptionProcessor
+from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.generation.shortlist import read_shortlist
+from babelcap.models.sizing.info import model_info
+from babelcap.models.sizing.sizes import size_config
 from babelcap.records import Annotation
 
 
@@ -69,6 +76,9 @@ def test_shortlists_are_written_beside_the_model(model_folder: Path, tmp_path: P
     [
         (["info", "0.4"], "did you mean '0.4B'"),
         (["info", "0.4B", "--policy", "some"], "unknown freezing policy 'some'"),
+        (["check", "./nowhere"], "no such folder"),
+        (["push", "./nowhere", "owner/model"], "no such folder"),
+        (["push", "./nowhere", "model"], "owner/model"),
         (["prepare", "0.4B", "--florence", "./nowhere", "--gemma", "./nowhere", "-o", "out"], "no such folder"),
         (["import", "./nowhere", "-o", "out"], "no such folder"),
         (["shortlist", "./nowhere", "--language", "zh", "--model", "./nowhere"], "nowhere"),
@@ -83,3 +93,75 @@ def test_a_mistake_is_one_line(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("size", "bound"), [("0", "equal to 1"), ("-5", "equal to 1"), ("5000", "equal to 4096")])
+def test_image_sizes_have_bounds(size: str, bound: str) -> None:
+    done = run("info", "micro-gemma-s", "--image-size-px", size)
+    assert done.exit_code == 2
+    assert bound in " ".join(done.stderr.replace("│", " ").split())
+    with pytest.raises(UserError, match=f"image_size_px is {size}"):
+        model_info(size_config("micro-gemma-s"), int(size))
+
+
+def test_every_number_of_every_model_command_has_bounds() -> None:
+    group = get_command(app).commands["model"]  # type: ignore[attr-defined]
+    options = [(name, option) for name, command in group.commands.items() for option in command.params]
+    numbers = [(name, option) for name, option in options if option.bare_type in (int, float)]
+    assert len(numbers) == 3
+    for name, option in numbers:
+        assert option.min is not None, f"{name}: {option.name} has no lower bound"
+
+
+def test_check_says_what_is_damaged(model_folder: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(model_folder, tmp_path / "model"))
+    done = run("check", str(model))
+    assert done.exit_code == 0, done.output
+    assert "are well" in done.stdout
+    for name in ("config.json", "decoder_tokenizer/tokenizer.json"):
+        (model / name).write_bytes((model / name).read_bytes().replace(b"e", b"f", 1))
+    done = run("check", str(model))
+    assert done.exit_code == 1
+    assert [line.partition(" is ")[0] for line in done.stdout.splitlines()] == [
+        str(model / "config.json"),
+        str(model / "decoder_tokenizer/tokenizer.json"),
+    ]
+    data = json.loads(run("check", str(model), "--json").stdout)
+    assert len(data["problems"]) == 2
+
+
+def test_check_of_a_folder_without_a_manifest(model_folder: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(model_folder, tmp_path / "model"))
+    before = (model / "manifest.json").read_bytes()
+    (model / "manifest.json").unlink()
+    done = run("check", str(model))
+    assert done.exit_code == 0
+    assert "no manifest.json" in done.stdout
+    assert "--write" in done.stdout
+    assert not (model / "manifest.json").exists()
+    assert run("check", str(model), "--write").exit_code == 0
+    assert json.loads((model / "manifest.json").read_bytes()) == json.loads(before)
+
+
+def test_import_says_at_once_that_tokenizers_are_missing_or_others(
+    golden_fixtures: Path, processor: CaptionProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "published"
+    source.mkdir()
+    (source / "config.json").write_bytes((golden_fixtures / "florence2" / "reference_config.json").read_bytes())
+    monkeypatch.setattr(Checkpoint, "read_all", lambda self: pytest.fail("weights were read before the tokenizers"))
+    done = run("import", str(source), "-o", str(tmp_path / "ours"))
+    assert done.exit_code == 2
+    assert "--encoder-tokenizer and --decoder-tokenizer" in done.stderr
+    processor.encoder_tokenizer.save_pretrained(tmp_path / "small")
+    large = copy.deepcopy(processor.decoder_tokenizer)
+    large.add_tokens([f"more{number}" for number in range(1000)])
+    large.save_pretrained(tmp_path / "large")
+    named = ["--encoder-tokenizer", str(tmp_path / "small"), "--decoder-tokenizer"]
+    done = run("import", str(source), "-o", str(tmp_path / "ours"), *named, str(tmp_path / "large"))
+    assert done.exit_code == 2
+    assert "the decoder's tokenizer has 1090 tokens, its vocabulary" in done.stderr
+    done = run("import", str(source), "-o", str(tmp_path / "ours"), *named, str(tmp_path / "small"))
+    assert done.exit_code == 2
+    assert "they do not belong together" in done.stderr  # other special tokens
+    assert not (tmp_path / "ours").exists()

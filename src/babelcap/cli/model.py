@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import and narrow models.")
+group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import, check, narrow and publish models.")
 
 
 @group.command()
@@ -71,7 +71,7 @@ def prepare(
     output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
     cross_attention_every: int = typer.Option(1, min=1, help="Gemma sizes: cross-attention in every x-th layer."),
     dtype: str = typer.Option("float32", help="float32, bfloat16 or float16. float32 keeps every bit of the sources."),
-    seed: int = typer.Option(0, help="Of the weights that are drawn anew."),
+    seed: int = typer.Option(0, min=0, help="Of the weights that are drawn anew."),
     as_json: bool = typer.Option(False, "--json", help="Print the account of keys for a script."),
 ) -> None:
     """Make a captioner of Florence-2 and Gemma-2; every weight is loaded, dropped or initialised by name, or it stops.
@@ -113,6 +113,46 @@ def import_command(
     )
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     typer.echo(f"{output}: {num_parameters / 1e6:,.1f} M parameters")
+
+
+@group.command()
+def check(
+    folder: str = typer.Argument(..., help="A captioner's folder."),
+    write: bool = typer.Option(False, help="Write a manifest of the files as they are now, where there is none."),
+    as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
+) -> None:
+    """Compare every file of a captioner with its manifest and read every weight; one line a problem, exit code 1.
+
+    Example: babelcap model check models/0.4B
+    """
+    from babelcap.models.checkpoints.checking import check_captioner
+
+    found = check_captioner(folder, write=write)
+    if as_json:
+        typer.echo(json.dumps(found._asdict(), indent=2))
+    else:
+        for line in [*found.problems, *found.notes]:
+            typer.echo(line)
+        if not found.problems:
+            typer.echo(f"{folder}: {found.num_files} files and {found.num_weights} weights are well")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@group.command()
+def push(
+    folder: str = typer.Argument(..., help="A captioner's folder."),
+    repository: str = typer.Argument(..., help="Its name on the hub, owner/model."),
+    private: bool = typer.Option(False, help="Make the repository a private one where it is new."),
+    dry_run: bool = typer.Option(False, help="Write the model card (README.md) only."),
+) -> None:
+    """Check a captioner, write its model card and upload it to the hub.
+
+    Example: babelcap model push models/0.4B owner/captioner --dry-run
+    """
+    from babelcap.models.checkpoints.hub import push_captioner
+
+    typer.echo(push_captioner(folder, repository, private=private, dry_run=dry_run))
 
 
 @group.command()

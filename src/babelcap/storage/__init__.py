@@ -3,6 +3,7 @@
 from babelcap.storage.atomic import atomic_file, atomic_folder, write_json, write_text
 from babelcap.storage.locks import locked
 from babelcap.storage.manifest import (
+    MANIFEST,
     RememberedChecksums,
     check_manifest,
     file_sha256,
@@ -26,6 +27,7 @@ from babelcap.storage.reading import (
 )
 
 __all__ = [
+    "MANIFEST",
     "JsonLine",
     "RememberedChecksums",
     "atomic_file",

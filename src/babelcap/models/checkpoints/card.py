@@ -1,15 +1,14 @@
 """The model card: what a captioner's folder says of itself, as the README.md that model hubs show."""
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
 from babelcap.coverage import Pair
-from babelcap.errors import UserError
 from babelcap.models.checkpoints.files import CARD_FILE, SURGERY_FILE
 from babelcap.models.checkpoints.loading import read_config
 from babelcap.models.checkpoints.weights import Checkpoint
-from babelcap.storage import read_json_object, require_manifest, write_text
+from babelcap.models.sizing.flops import meta_captioner
+from babelcap.storage import read_json_object, read_text, write_text
 
 # Of what the published captioners are made of; what comes of them keeps to them.
 LICENCES = {"florence": "Florence-2: MIT", "gemma": "Gemma: Gemma Terms of Use"}
@@ -19,6 +18,16 @@ def write_card(folder: str | Path, name: str) -> None:
     write_text(Path(folder) / CARD_FILE, model_card(folder, name))
 
 
+def has_edited_card(folder: str | Path) -> bool:
+    """Whether there is a card that says anything but what `model_card` would, under whichever heading."""
+    path = Path(folder) / CARD_FILE
+    if not path.is_file():
+        return False
+    text = read_text(path)
+    heading = next((line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")), "")
+    return text != model_card(folder, heading)
+
+
 def model_card(folder: str | Path, name: str) -> str:
     """Markdown with the hub's header. `name` is the model's: its folder's, or owner/model on the hub."""
     source = Checkpoint(folder)
@@ -26,7 +35,7 @@ def model_card(folder: str | Path, name: str) -> str:
     coverage = config.get_coverage()
     bases = base_models(source.folder)
     parts = f"{config.encoder_config.kind} encoder, {config.decoder_config.kind} decoder"
-    num_parameters = sum(math.prod(shape) for shape in source.shapes.values())
+    num_parameters = meta_captioner(config).num_parameters()
     languages = [language.code for language in coverage.languages]
     licences = [text for word, text in LICENCES.items() if any(word in base.lower() for base in bases)]
     header = [
@@ -73,29 +82,6 @@ def base_models(folder: Path) -> list[str]:
         return []
     names = [str(source) for source in sources.values()]
     return [name if name.count("/") == 1 and name[0] not in "./" else Path(name).name for name in names]
-
-
-def push_captioner(folder: str | Path, repository: str, *, private: bool = False, dry_run: bool = False) -> str:
-    """Uploads a captioner's folder with its card; a dry run writes the card only. Returns the address."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(repository)
-        if "/" not in repository:
-            raise UserError(f"'{repository}' is not a name on the hub, which has the form owner/model")
-        require_manifest(folder, full=True, advice="`babelcap model check` lists all; nothing was uploaded")
-        write_card(folder, repository)
-        if dry_run:
-            return str(Path(folder) / CARD_FILE)
-        api = HfApi()
-        address = api.create_repo(repository, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repository, folder_path=str(folder), ignore_patterns=[".*", "*.partial"])
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{repository}: the hub did not take it ({reason})") from None
-    return str(address)
 
 
 def _listed(pairs: Iterable[Pair]) -> str:

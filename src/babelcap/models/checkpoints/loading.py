@@ -21,6 +21,7 @@ from babelcap.models.checkpoints.published import (
 from babelcap.models.checkpoints.weights import Checkpoint, tensor_type, without_progress_bar
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.sizing.flops import meta_captioner
 from babelcap.storage import read_json_object
 
 MAX_NUMBER = 10**9  # of a setting; a larger one is damage, and could ask for any amount of memory
@@ -87,8 +88,7 @@ def check_numbers(values: Any, where: str, field: str = "") -> None:
 def account_for(config: CaptionerConfig, weights: dict[str, Tensor]) -> None:
     """Stops unless the weights are the model's own: none missing, none surplus, each in its shape."""
     try:
-        with torch.device("meta"):
-            expected = Captioner(config).state_dict()
+        expected = meta_captioner(config).state_dict()
     except Exception as error:  # whatever a strange number leads to in transformers' and torch's code
         raise UserError(f"{CONFIG_FILE}: no model can be built of it ({' '.join(str(error).split())})") from None
     findings = {

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from babelcap.models.checkpoints.card import write_card
-from babelcap.models.checkpoints.files import CARD_FILE, OTHER_FILES, SURGERY_FILE
+from babelcap.models.checkpoints.files import OTHER_FILES, SURGERY_FILE
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.checkpoints.weights import without_progress_bar
 from babelcap.models.network.captioner import Captioner
@@ -12,9 +12,14 @@ from babelcap.storage import atomic_folder, update_manifest
 
 
 def save_captioner(
-    output: str | Path, model: Captioner, processor: CaptionProcessor | None, *, overwrite: bool = False
+    output: str | Path,
+    model: Captioner,
+    processor: CaptionProcessor | None,
+    *,
+    name: str | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Whole or not at all. What the model's surgery said of its sources goes along, wherever it is trained."""
+    """Whole or not at all. What its surgery said of the model's sources goes along; `name` is its card's heading."""
     with atomic_folder(output, overwrite=overwrite) as folder:
         with without_progress_bar():
             model.save_pretrained(folder)
@@ -24,5 +29,4 @@ def save_captioner(
         if account.is_file():
             shutil.copyfile(account, folder / SURGERY_FILE)
         update_manifest(folder, OTHER_FILES)
-        if not (folder / CARD_FILE).exists():
-            write_card(folder, Path(output).name)
+        write_card(folder, name or Path(output).name)

@@ -6,6 +6,7 @@ here, so `input_ids` are the prompt's only.
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -84,6 +85,15 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
         if is_main_process:
             update_manifest(save_directory, MODEL_FILES)
+
+    def push_to_hub(self, repo_id: str, *, processor: Any = None, private: bool = False) -> str:
+        """Uploads the model, with its processor where one is given, and a model card that says what it was taught."""
+        from babelcap.models.checkpoints.hub import push_captioner
+        from babelcap.models.checkpoints.saving import save_captioner
+
+        with TemporaryDirectory() as folder:
+            save_captioner(Path(folder) / "model", self, processor, name=repo_id)
+            return push_captioner(Path(folder) / "model", repo_id, private=private)
 
     @classmethod
     def from_pretrained(cls, path_or_id: str | Path | None, *arguments: Any, **options: Any) -> Any:

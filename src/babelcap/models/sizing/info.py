@@ -7,7 +7,7 @@ from typing import Any
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import read_config
 from babelcap.models.checkpoints.weights import Checkpoint
-from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.network.configuration import MAX_IMAGE_SIZE_PX, CaptionerConfig
 from babelcap.models.sizing.flops import (
     NUM_DECODER_TOKENS,
     NUM_ENCODER_TOKENS,
@@ -20,7 +20,6 @@ from babelcap.models.sizing.sizes import SIZES, get_size, size_config
 BYTES = {"bf16": 2, "fp32": 4}
 NUM_BEAMS = 4
 BATCH_SIZE = 8
-MAX_IMAGE_SIZE_PX = 4096
 
 
 def read_size_or_folder(name: str) -> CaptionerConfig:
