@@ -1,6 +1,7 @@
 """`babelcap model ...` from the command line: what is printed, and one line with exit code 2 for a mistake."""
 
 import copy
+import inspect
 import io
 import json
 import shutil
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
+from babelcap.cli.model import group as model_commands
 from babelcap.coverage import Task
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
@@ -105,12 +106,15 @@ def test_image_sizes_have_bounds(size: str, bound: str) -> None:
 
 
 def test_every_number_of_every_model_command_has_bounds() -> None:
-    group = get_command(app).commands["model"]  # type: ignore[attr-defined]
-    options = [(name, option) for name, command in group.commands.items() for option in command.params]
-    numbers = [(name, option) for name, option in options if option.bare_type in (int, float)]
+    numbers = [
+        (command.callback.__name__, name, parameter.default)
+        for command in model_commands.registered_commands
+        for name, parameter in inspect.signature(command.callback).parameters.items()
+        if parameter.annotation in (int, float, int | None, float | None)
+    ]
     assert len(numbers) == 3
-    for name, option in numbers:
-        assert option.min is not None, f"{name}: {option.name} has no lower bound"
+    for command, name, option in numbers:
+        assert option.min is not None, f"{command}: {name} has no lower bound"
 
 
 def test_check_says_what_is_damaged(model_folder: Path, tmp_path: Path) -> None:
