@@ -65,13 +65,12 @@ def main() -> None:
         if options.model is None:
             torch.manual_seed(0)
             Captioner(size_config(options.size)).save_pretrained(folder)
-        tensors[folder] = Checkpoint(folder).read_all()
+        tensors = Checkpoint(folder).read_all()
+        groups = (MODEL_FILES, PROCESSOR_FILES)
         found = {
-            "manifest": fastest(
-                lambda: [check_manifest(folder, only=files) for files in (MODEL_FILES, PROCESSOR_FILES)]
-            ),
+            "manifest": fastest(lambda: [check_manifest(folder, only=files) for files in groups]),
             "manifest in full": fastest(lambda: check_manifest(folder, full=True)),
-            "finite": fastest(lambda: is_finite(folder)),
+            "finite": fastest(lambda: [tensor.sum().isfinite() for tensor in tensors.values()]),
             "caption": fastest(lambda: caption(folder, options.beams, options.new_tokens)),
         }
     for unit in ("seconds", "processor_seconds"):
