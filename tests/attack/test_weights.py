@@ -141,6 +141,7 @@ def test_weights_that_are_not_finite_are_refused(unvouched: Path, value: float, 
     weights[name].view(-1)[7] = value
     save_file(weights, unvouched / WEIGHTS)
     assert f"{name} holds values that are not finite" in refusal(lambda: load_model(unvouched))
+    assert f"{name} holds values that are not finite" in refusal(lambda: Captioner.from_pretrained(unvouched))
 
 
 def test_a_large_sum_of_finite_weights_is_no_fault(unvouched: Path) -> None:

@@ -67,11 +67,7 @@ class Checkpoint:
             raise _damaged(weight.path, error) from None
         if tensor.is_floating_point() and tensor.dtype.itemsize == 1:
             raise UserError(f"{weight.path}: {name} is of {tensor.dtype}; weights of two bytes or more are needed")
-        # The sum of a weight with one infinite or undefined value is neither; only a sum can overflow without one.
-        if not tensor.sum().isfinite() and not tensor.isfinite().all():
-            raise UserError(
-                f"{weight.path}: {name} holds values that are not finite; the file is damaged, or training diverged"
-            )
+        require_finite(tensor, f"{weight.path}: {name}")
         return tensor
 
     def read_all(self) -> dict[str, Tensor]:
@@ -134,6 +130,12 @@ def resolve_folder(path_or_id: str | Path, *, with_pickled: bool = False) -> Pat
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path_or_id}: no such folder, and the hub did not give such a model ({reason})") from None
+
+
+def require_finite(tensor: Tensor, where: str) -> None:
+    """One pass over the values: a sum with one that is not finite is not; else it may have overflowed."""
+    if not tensor.sum().isfinite() and not tensor.isfinite().all():
+        raise UserError(f"{where} holds values that are not finite; the file is damaged, or training diverged")
 
 
 def tensor_type(dtype: torch.dtype | str) -> torch.dtype:

@@ -18,6 +18,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.models.checkpoints.files import MODEL_FILES
+from babelcap.models.checkpoints.weights import require_finite
 from babelcap.models.generation.generate import CaptionerGeneration
 from babelcap.models.generation.packing import Product
 from babelcap.models.generation.shortlist import Shortlist
@@ -97,11 +98,16 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, path_or_id: str | Path | None, *arguments: Any, **options: Any) -> Any:
-        """As transformers does, but a damaged folder is refused and no pickle is ever read."""
+        """As transformers does, but what is damaged or not finite is refused and no pickle is ever read."""
         if path_or_id is not None:
             options["use_safetensors"] = True
             require_manifest(path_or_id, only=MODEL_FILES)
-        return super().from_pretrained(path_or_id, *arguments, **options)
+        loaded = super().from_pretrained(path_or_id, *arguments, **options)
+        if path_or_id is not None:
+            for name, parameter in (loaded[0] if isinstance(loaded, tuple) else loaded).named_parameters():
+                if not parameter.is_meta:
+                    require_finite(parameter.detach(), f"{path_or_id}: {name}")
+        return loaded
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self.encoder
