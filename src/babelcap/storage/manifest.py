@@ -52,7 +52,9 @@ def describe_file(path: Path) -> dict[str, Any]:
 def write_manifest(folder: str | Path, names: Iterable[str] | None = None) -> None:
     """Covers the named files, or every file below the folder; the last thing that is written into it."""
     folder = Path(folder)
-    names = _names_below(folder, ("*",)) if names is None else names
+    if names is None:
+        paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+        names = [path.relative_to(folder).as_posix() for path in paths]
     _write(folder, {name: describe_file(folder / name) for name in names})
 
 
@@ -68,11 +70,9 @@ def update_manifest(folder: str | Path, patterns: Iterable[str]) -> None:
 
 
 def _names_below(folder: Path, patterns: Iterable[str]) -> list[str]:
-    """Hidden files, which desktops and editors leave behind, are nobody's."""
-    found = {
-        path for pattern in patterns for path in (folder.rglob(pattern) if pattern == "*" else folder.glob(pattern))
-    }
-    names = (path.relative_to(folder) for path in found if path.is_file() and path.name != MANIFEST)
+    """Hidden files, which desktops and editors leave behind, match no pattern."""
+    found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    names = (path.relative_to(folder) for path in found if path.name != MANIFEST)
     return sorted(name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts))
 
 
