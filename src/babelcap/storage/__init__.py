@@ -3,6 +3,7 @@
 from babelcap.storage.atomic import atomic_file, atomic_folder, write_json, write_text
 from babelcap.storage.locks import locked
 from babelcap.storage.manifest import (
+    MANIFEST,
     RememberedChecksums,
     check_manifest,
     file_sha256,
@@ -10,6 +11,7 @@ from babelcap.storage.manifest import (
     is_inside,
     require_manifest,
     text_sha256,
+    update_manifest,
     write_manifest,
 )
 from babelcap.storage.reading import (
@@ -28,6 +30,7 @@ from babelcap.storage.reading import (
 )
 
 __all__ = [
+    "MANIFEST",
     "MAX_DEPTH",
     "JsonLine",
     "RememberedChecksums",
@@ -50,6 +53,7 @@ __all__ = [
     "read_toml",
     "require_manifest",
     "text_sha256",
+    "update_manifest",
     "write_json",
     "write_manifest",
     "write_text",

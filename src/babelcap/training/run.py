@@ -26,13 +26,15 @@ from babelcap.data.feed.text import Tokenizers
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest, stop_requests
-from babelcap.models.checkpoints.loading import load_model, resolve_folder
+from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.checkpoints.saving import save_captioner
+from babelcap.models.checkpoints.weights import resolve_folder
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.records import EvalResult, RunRecord, compute_macs
-from babelcap.storage import atomic_folder, read_json, write_json
+from babelcap.storage import read_json, write_json
 from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
 from babelcap.training.config import TrainConfig
 from babelcap.training.features import build_features, feature_key, weights_hash
@@ -158,9 +160,7 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
         model.config.coverage = config.coverage.model_dump(mode="json")
         model.config.image_size_px = config.data.image_size_px
         if config.export:
-            with atomic_folder(folder / "model", overwrite=True) as partial:
-                model.save_pretrained(partial)
-                run.processor.save_pretrained(partial)
+            save_captioner(folder / "model", model, run.processor, overwrite=True)
         results = run.evaluate(model.to(world.device), run.processor) if run.evaluate is not None else []
         if results:
             write_json(folder / "eval.json", [result.model_dump(mode="json") for result in results])

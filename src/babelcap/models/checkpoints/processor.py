@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from babelcap.data.feed.batches import pad
 from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, decode_image, square_pixels
 from babelcap.data.feed.text import encode_prefix, encode_texts, require_special_tokens
 from babelcap.errors import BadSample, UserError
-from babelcap.models.checkpoints.loading import resolve_folder
-from babelcap.storage import read_json, write_json
+from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILE, PROCESSOR_FILES
+from babelcap.models.checkpoints.tokenizers import load_tokenizers
+from babelcap.models.checkpoints.weights import resolve_folder
+from babelcap.storage import read_json_object, update_manifest, write_json
 
-PROCESSOR_FILE = "processor_config.json"
-ENCODER_TOKENIZER, DECODER_TOKENIZER = "encoder_tokenizer", "decoder_tokenizer"
 ImageSource = str | Path | bytes | Image.Image
 
 
@@ -97,6 +97,7 @@ class CaptionProcessor:
             "image_std": self.image_std,
         }
         write_json(folder / PROCESSOR_FILE, values)
+        update_manifest(folder, PROCESSOR_FILES)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **_: Any) -> "CaptionProcessor":
@@ -111,26 +112,10 @@ def load_processor(
 ) -> CaptionProcessor:
     """The processor beside a model. Tokenizers that lie elsewhere are named, by folder or hub id."""
     folder = resolve_folder(path_or_id)
-    values = read_json(folder / PROCESSOR_FILE) if (folder / PROCESSOR_FILE).is_file() else {}
-    if not isinstance(values, dict):
-        raise UserError(f"{folder / PROCESSOR_FILE}: expected a table of settings, found {type(values).__name__}")
+    tokenizers = load_tokenizers(folder, encoder_tokenizer, decoder_tokenizer)
+    values = read_json_object(folder / PROCESSOR_FILE) if (folder / PROCESSOR_FILE).is_file() else {}
     values.pop("processor_class", None)
-    tokenizers = [
-        _load_tokenizer(folder / ENCODER_TOKENIZER, encoder_tokenizer, "--encoder-tokenizer"),
-        _load_tokenizer(folder / DECODER_TOKENIZER, decoder_tokenizer, "--decoder-tokenizer"),
-    ]
     try:
         return CaptionProcessor(*tokenizers, **values)
     except TypeError as error:
         raise UserError(f"{folder / PROCESSOR_FILE}: {error}") from None
-
-
-def _load_tokenizer(beside: Path, elsewhere: str | Path | None, option: str) -> PreTrainedTokenizerBase:
-    place = beside if elsewhere is None else resolve_folder(elsewhere)
-    if not place.is_dir():
-        raise UserError(f"{place}: no such tokenizer; name the one this model was trained with ({option})")
-    try:
-        return AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{place}: no tokenizer can be read from it ({reason})") from None
