@@ -65,6 +65,19 @@ def content_hash(config: BaseModel) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+def differences(before: BaseModel, after: BaseModel) -> list[tuple[str, Any, Any]]:
+    """The dotted key and both values of every field that affects the result and differs."""
+    return list(_differing(_affecting(before), _affecting(after), ""))
+
+
+def _differing(before: Any, after: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys([*before, *after]):
+            yield from _differing(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield key, before, after
+
+
 def _affecting(value: Any) -> Any:
     if isinstance(value, BaseModel):
         fields = type(value).model_fields

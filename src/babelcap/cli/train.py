@@ -80,10 +80,10 @@ def _show_plan(
     settings: "TrainConfig", command: list[str], size: str | None, on_slurm: bool, json_output: bool
 ) -> None:
     from babelcap.jobs.slurm import submit
-    from babelcap.training.cost import plan_run
+    from babelcap.training.cost import run_cost
 
     num_processes = settings.cluster.num_tasks if on_slurm else int(os.environ.get("WORLD_SIZE", "1"))
-    plan = plan_run(settings, num_processes, size)
+    plan = run_cost(settings, num_processes, size)
     if on_slurm:
         plan["script"] = submit(command, settings.cluster, settings.output / "slurm", settings.name, dry_run=True)
     if json_output:

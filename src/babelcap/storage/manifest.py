@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,24 +48,34 @@ def describe_file(path: Path) -> dict[str, Any]:
     return described | ({"blocks": blocks} if size > CHECKED_WHOLE_BYTES else {})
 
 
-def write_manifest(folder: str | Path, names: Iterable[str] | None = None) -> None:
-    """Covers the named files, or every file below the folder; the last thing that is written into it."""
-    folder = Path(folder)
-    if names is None:
-        paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-        names = [path.relative_to(folder).as_posix() for path in paths]
-    files = {name: describe_file(folder / name) for name in names}
+def write_manifest(
+    folder: str | Path, names: Iterable[str] | None = None, described: Mapping[str, dict[str, Any]] | None = None
+) -> None:
+    """Covers the named files, or every file below the folder; the last thing that is written into it.
+
+    `described` holds what `describe_file` gave for some of them, where several processes shared the reading.
+    """
+    folder, described = Path(folder), described or {}
+    names = list_files(folder) if names is None else names
+    files = {name: described.get(name) or describe_file(folder / name) for name in names}
     write_json(folder / MANIFEST, {"files": files, "sha256": text_sha256(files)})
+
+
+def list_files(folder: Path) -> list[str]:
+    """All that a manifest of the folder can cover: every file below it but the manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def has_manifest(folder: str | Path) -> bool:
     return (Path(folder) / MANIFEST).is_file()
 
 
-def check_manifest(folder: str | Path, *, full: bool = False) -> list[str]:
+def check_manifest(folder: str | Path, *, full: bool = False, share: tuple[int, int] = (0, 1)) -> list[str]:
     """What is wrong with the folder's files, one line each; nothing where all is well.
 
     Sizes always; contents whole of small files, and of large ones a random sample of blocks unless `full`.
+    `share` (i, n) looks at every n-th file from the i-th on: n processes then check the folder together.
     """
     folder = Path(folder)
     values = read_json_object(folder / MANIFEST)
@@ -73,7 +83,7 @@ def check_manifest(folder: str | Path, *, full: bool = False) -> list[str]:
     if not isinstance(files, dict) or values.get("sha256") != text_sha256(files):
         return [f"{folder / MANIFEST} is damaged"]
     problems = []
-    for name, described in files.items():
+    for name, described in list(files.items())[share[0] :: share[1]]:
         path = folder / name
         if not is_inside(folder, name):
             problems.append(f"{folder / MANIFEST}: '{name}' lies outside the folder")

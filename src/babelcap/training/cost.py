@@ -13,7 +13,7 @@ from babelcap.training.parallel import num_replicas
 from babelcap.training.schedule import num_trained_steps, plan_legs
 
 
-def plan_run(config: TrainConfig, num_processes: int, size: str | None = None) -> dict[str, Any]:
+def run_cost(config: TrainConfig, num_processes: int, size: str | None = None) -> dict[str, Any]:
     """`size` names the model's dimensions where its folder is not there yet."""
     model_config = read_size_or_folder(size or config.model)
     model = meta_captioner(model_config)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,8 @@ from torch.distributed.tensor import DTensor
 from babelcap.errors import UserError
 from babelcap.jobs.slurm import distributed_environment
 from babelcap.training.config import ParallelConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,21 @@ class World:
         if self.size > 1:
             dist.barrier()
 
-    def tell(self, value: Any) -> Any:
+    def tell(self, value: T) -> T:
         """The first process's value, in all of them."""
         if self.size == 1:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, in all of them."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
 
 @contextmanager

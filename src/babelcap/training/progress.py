@@ -8,6 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 class Reporter:
     """One for a leg. `update` is called every step and is cheap; on a terminal it also shows the loss of each pair."""
 
@@ -41,7 +45,7 @@ class Reporter:
         if self._bar is not None:
             self._bar.console.print(line, highlight=False)
         elif not self.quiet:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def close(self) -> None:
         if self._bar is not None:
