@@ -24,9 +24,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class ConfigModel(BaseModel):
-    """Base of every configuration block: immutable, no unknown keys."""
+    """Base of every configuration block: immutable, no unknown keys, no numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def resource(default: Any, **kwargs: Any) -> Any:

@@ -110,7 +110,7 @@ def save_checkpoint(
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         world.wait()
-        state = _tensors(model, optimiser)
+        state = _nested(*_states(model, optimiser))
         writer = dcp.HuggingFaceStorageWriter(str(partial), _files_of(state), save_distributed=True)
         with _alone_on_purpose():
             dcp.save(state, storage_writer=writer, no_dist=world.size == 1)
@@ -145,16 +145,16 @@ def load_checkpoint(
             )
     options = StateDictOptions(ignore_frozen_params=True, strict=False)
     weights, moments = _states(model, optimiser)
-    state = _flat(weights, moments)
+    state = _nested(weights, moments)
     try:
         with _alone_on_purpose():
             dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(place)), no_dist=world.size == 1)
     except (OSError, CheckpointException) as error:
         reason = str(error).strip().splitlines()[-1]
         raise UserError(f"{place} cannot be loaded ({reason}); remove it to go on from the one before it") from error
-    set_model_state_dict(model, {name: state[f"model.{name}"] for name in weights}, options=options)
+    set_model_state_dict(model, {**state["model"]}, options=options)
     moments["state"] = {
-        name: {key: _shaped_as(state[f"optimiser.{name}.{key}"], tensor) for key, tensor in values.items()}
+        name: {key: state["optimiser"][f"{name}.{key}"].reshape(tensor.shape) for key, tensor in values.items()}
         for name, values in moments["state"].items()
     }
     set_optimizer_state_dict(model, optimiser, moments, options=options)
@@ -169,30 +169,23 @@ def _states(model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[dict[st
     return weights, get_optimizer_state_dict(model, optimiser, options=options)
 
 
-def _flat(weights: dict[str, Any], moments: dict[str, Any]) -> dict[str, Tensor]:
-    state = {f"model.{name}": tensor for name, tensor in weights.items()}
-    for name, values in moments["state"].items():
-        for key, tensor in values.items():  # a number of no dimension cannot be read in slices
-            state[f"optimiser.{name}.{key}"] = tensor.reshape(1) if tensor.ndim == 0 else tensor
-    return state
+def _nested(weights: dict[str, Any], moments: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
+    """The tensors under the names that they have in the files: model.NAME and optimiser.NAME.exp_avg."""
+    flat = {f"{name}.{key}": tensor for name, values in moments["state"].items() for key, tensor in values.items()}
+    # A number of no dimension cannot be read in slices.
+    flat = {name: tensor.reshape(1) if tensor.ndim == 0 else tensor for name, tensor in flat.items()}
+    return {"model": weights, "optimiser": flat}
 
 
-def _tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return _flat(*_states(model, optimiser))
-
-
-def _shaped_as(tensor: Tensor, like: Tensor) -> Tensor:
-    return tensor.reshape(()) if like.ndim == 0 else tensor
-
-
-def _files_of(state: dict[str, Tensor]) -> dict[str, int]:
+def _files_of(state: dict[str, dict[str, Tensor]]) -> dict[str, int]:
     """Which file of a rank each tensor goes to, counted from 1: full ones follow one another."""
     places, number, size = {}, 1, 0
-    for name, tensor in state.items():
-        if size >= FILE_BYTES:
-            number, size = number + 1, 0
-        size += tensor.numel() * tensor.element_size()
-        places[name] = number
+    for part, tensors in state.items():
+        for name, tensor in tensors.items():
+            if size >= FILE_BYTES:
+                number, size = number + 1, 0
+            size += tensor.numel() * tensor.element_size()
+            places[f"{part}.{name}"] = number
     return places
 
 

@@ -38,6 +38,10 @@ AfterStep = Callable[[int], None]
 class Requeue(Exception):
     """The run was asked to stop, has saved, and wants to be started again."""
 
+    def __init__(self, step: int, signal_name: str | None) -> None:
+        super().__init__(f"asked to stop by {signal_name or 'a signal'}; saved step {step}; the same command goes on")
+        self.signal_name = signal_name
+
 
 @dataclass
 class Progress:
@@ -122,7 +126,7 @@ def run_leg(run: LegRun, stop: StopRequest, after_step: AfterStep = lambda step:
             if due or stopping or progress.step == run.leg.end:
                 save(run)
             if stopping and progress.step < run.leg.end:
-                raise Requeue(f"asked to stop by {stop.name or 'a signal'}; saved step {progress.step}")
+                raise Requeue(progress.step, stop.name)
             after_step(progress.step)
 
 

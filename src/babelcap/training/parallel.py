@@ -4,7 +4,7 @@ The model knows nothing of this. With one process nothing here does anything.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,7 @@ from babelcap.jobs.slurm import distributed_environment
 from babelcap.training.config import ParallelConfig
 
 T = TypeVar("T")
+PLACES = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}  # what a launcher sets, and what holds without one
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,15 @@ class World:
 def join_world() -> Iterator[World]:
     """The process group of torchrun or Slurm; a world of one where neither started this process."""
     environment = distributed_environment(os.environ)
-    rank, size = int(environment.get("RANK", 0)), int(environment.get("WORLD_SIZE", 1))
+    rank, size, local_rank = (_number(environment, name, low) for name, low in PLACES.items())
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(environment.get("LOCAL_RANK", 0)))
+        if local_rank >= torch.cuda.device_count():
+            raise UserError(
+                f"LOCAL_RANK is {local_rank}, but this machine has {torch.cuda.device_count()} GPUs; "
+                "start as many processes on each node as it has GPUs"
+            )
+        device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     if size == 1:
         yield World(0, 1, device)
@@ -83,6 +89,13 @@ def join_world() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def _number(environment: Mapping[str, str], name: str, lowest: int) -> int:
+    text = environment.get(name, str(lowest))
+    if not text.isdecimal() or int(text) < lowest:
+        raise UserError(f"the environment's {name} is '{text}', not a number of at least {lowest}; unset it")
+    return int(text)
 
 
 def num_replicas(config: ParallelConfig, size: int) -> int:

@@ -6,6 +6,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from babelcap.errors import UserError
 from babelcap.measures import LOSS
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
@@ -50,7 +53,16 @@ def losses_before(initial: list[EvalResult]) -> dict[str, float]:
 
 
 def read_record(folder: Path) -> RunRecord:
-    return RunRecord.model_validate(read_json(folder / RECORD))
+    try:
+        return RunRecord.model_validate(read_json(folder / RECORD))
+    except ValidationError as error:
+        raise _damaged(folder / RECORD, error) from None
+
+
+def _damaged(path: Path, error: ValidationError) -> UserError:
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the whole"
+    return UserError(f"{path}: {where}: {first['msg']}; it is damaged, remove it to have it made again")
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
@@ -58,7 +70,10 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_results(path: Path) -> list[EvalResult]:
-    return [EvalResult.model_validate(values) for values in read_json(path)]
+    try:
+        return TypeAdapter(list[EvalResult]).validate_python(read_json(path))
+    except ValidationError as error:
+        raise _damaged(path, error) from None
 
 
 def write_results(path: Path, results: list[EvalResult]) -> None:

@@ -6,9 +6,7 @@
 The same command goes on where a run stopped; a leg that has its record is done.
 """
 
-import reprlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from babelcap.config import build_config, content_hash, differences, write_config
+from babelcap.config import content_hash
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
 from babelcap.data.feed.mixture import Mixture
 from babelcap.data.feed.reader import BatchReader
@@ -30,7 +28,7 @@ from babelcap.models.checkpoints.processor import CaptionProcessor, load_process
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.records import EvalResult, RunRecord
-from babelcap.storage import atomic_folder, locked, read_json_object, write_json, write_manifest
+from babelcap.storage import atomic_folder, write_json, write_manifest
 from babelcap.training.checkpoint import (
     find_damage,
     full_state,
@@ -40,9 +38,11 @@ from babelcap.training.checkpoint import (
     remove_all,
 )
 from babelcap.training.config import TrainConfig
+from babelcap.training.cost import how_to_make
 from babelcap.training.features import FeatureStore, open_features
 from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
+from babelcap.training.output import held_output
 from babelcap.training.parallel import World, check_replicas, join_world, shard
 from babelcap.training.progress import say
 from babelcap.training.record import (
@@ -55,13 +55,11 @@ from babelcap.training.record import (
     model_numbers,
     read_record,
     read_results,
-    versions,
     write_record,
     write_results,
 )
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
 
-LOCK = "run.lock"
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
 
@@ -87,7 +85,7 @@ def train(
         torch.set_num_threads(config.parallel.num_threads)
     with stop_requests() as stop, join_world() as world:
         run = open_run(config, world, evaluate)
-        with _held_output(run):
+        with held_output(run.config, run.hashes, world):
             for leg in run.legs:
                 if not (config.output / leg.name / RECORD).exists():
                     _train_leg(run, leg, stop, after_step)
@@ -108,7 +106,7 @@ def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None
     """Everything that can be wrong with a configuration is found here, before compute is spent."""
     check_replicas(config.parallel, world.size)
     check_division(_loader_config(config), world.size)
-    model_folder = resolve_folder(config.model)
+    model_folder = _model_folder(config.model)
     config = with_coverage(config)
     index = CorpusIndex.open(config.data.corpus)
     mixture = Mixture(index, config.data.mixture, config.coverage, config.seed, config.data.split)
@@ -121,48 +119,11 @@ def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None
     return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate)
 
 
-@contextmanager
-def _held_output(run: Run) -> Iterator[None]:
-    """The output is this run's alone while it runs, and belongs to this configuration. What is wrong all ranks hear."""
-    output, refusal = run.config.output, None
-    with ExitStack() as stack:
-        if run.world.is_first:
-            try:
-                refuse = f"{output}: another training is writing there; wait for it, stop it or choose another output"
-                stack.enter_context(locked(output / LOCK, refuse=refuse))
-                _claim_output(run.config, run.hashes)
-            except UserError as error:
-                refusal = str(error)
-        refusal = run.world.tell(refusal)
-        if refusal is not None:
-            raise UserError(refusal)
-        yield
-
-
-def _claim_output(config: TrainConfig, hashes: dict[str, str]) -> None:
-    described = config.output / "run.json"
-    if not described.exists():
-        write_config(config.output / "config.json", config)
-        write_json(described, hashes | {"seed": config.seed, "versions": versions()})
-        return
-    before = read_json_object(described)
-    for name in ("config_hash", "model_hash", "corpus_hash"):
-        if before.get(name) != hashes[name]:
-            what = name.removesuffix("_hash") + (_what_differs(config) if name == "config_hash" else "")
-            raise UserError(f"{config.output} holds a run of another {what}; choose another output or remove it")
-
-
-def _what_differs(config: TrainConfig) -> str:
+def _model_folder(model: str) -> Path:
     try:
-        before = build_config(TrainConfig, read_json_object(config.output / "config.json"))
-    except UserError:
-        return ""  # of another version, or gone
-    found = differences(before, config)
-    if not found:
-        return ""
-    key, old, new = found[0]
-    more = f" (and {len(found) - 1} more: {', '.join(key for key, _, _ in found[1:4])})" if len(found) > 1 else ""
-    return f": {key} is {reprlib.repr(old)} there and {reprlib.repr(new)} here{more}"
+        return resolve_folder(model)
+    except UserError as error:
+        raise UserError(f"model: {error}; {how_to_make(model)}") from None
 
 
 def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> None:
