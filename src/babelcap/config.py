@@ -26,9 +26,9 @@ MAX_MESSAGE = 1000  # characters of what a user is told
 
 
 class ConfigModel(BaseModel):
-    """Base of every configuration block: immutable, no unknown keys."""
+    """Base of every configuration block: immutable, no unknown keys, no numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def resource(default: Any, **kwargs: Any) -> Any:
@@ -81,6 +81,19 @@ def content_hash(config: BaseModel) -> str:
     """Sixteen hex digits over every field that affects the result."""
     canonical = json.dumps(_affecting(config), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def differences(before: BaseModel, after: BaseModel) -> list[tuple[str, Any, Any]]:
+    """The dotted key and both values of every field that affects the result and differs."""
+    return list(_differing(_affecting(before), _affecting(after), ""))
+
+
+def _differing(before: Any, after: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys([*before, *after]):
+            yield from _differing(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield key, before, after
 
 
 def _affecting(value: Any) -> Any:

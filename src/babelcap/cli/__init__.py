@@ -1,6 +1,8 @@
 """The command line: one file a group. Heavy imports stand inside the commands, so that help comes at once."""
 
 import errno
+import os
+import sys
 from typing import Any
 
 import typer
@@ -72,4 +74,6 @@ app.command()(caption.translate)
 
 
 def main() -> None:
+    if not sys.stderr.isatty():  # bars of other libraries are for terminals, not for logs
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     app()

@@ -11,7 +11,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -51,13 +51,22 @@ def describe_file(path: Path) -> dict[str, Any]:
     return described | ({"blocks": blocks} if size > CHECKED_WHOLE_BYTES else {})
 
 
-def write_manifest(folder: str | Path, names: Iterable[str] | None = None) -> None:
-    """Covers the named files, or every file below the folder; the last thing that is written into it."""
-    folder = Path(folder)
-    if names is None:
-        paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-        names = [path.relative_to(folder).as_posix() for path in paths]
-    _write(folder, {name: describe_file(folder / name) for name in names})
+def write_manifest(
+    folder: str | Path, names: Iterable[str] | None = None, described: Mapping[str, dict[str, Any]] | None = None
+) -> None:
+    """Covers the named files, or every file below the folder; the last thing that is written into it.
+
+    `described` holds what `describe_file` gave for some of them, where several processes shared the reading.
+    """
+    folder, described = Path(folder), described or {}
+    names = list_files(folder) if names is None else names
+    _write(folder, {name: described.get(name) or describe_file(folder / name) for name in names})
+
+
+def list_files(folder: Path) -> list[str]:
+    """All that a manifest of the folder can cover: every file below it but the manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return [path.relative_to(folder).as_posix() for path in paths]
 
 
 def update_manifest(folder: str | Path, patterns: Iterable[str]) -> None:
@@ -100,18 +109,21 @@ def has_manifest(folder: str | Path) -> bool:
     return (Path(folder) / MANIFEST).is_file()
 
 
-def check_manifest(folder: str | Path, *, full: bool = False, only: Iterable[str] = ("*",)) -> list[str]:
+def check_manifest(
+    folder: str | Path, *, full: bool = False, only: Iterable[str] = ("*",), share: tuple[int, int] = (0, 1)
+) -> list[str]:
     """What is wrong with the folder's files, one line each; nothing where all is well.
 
     Sizes always; contents whole of small files, and of large ones a random sample of blocks unless `full`. With `only`,
     of the files that match a pattern, and then all such files must be covered: one that was added could be read too.
+    `share` (i, n) looks at every n-th file from the i-th on: n processes then check the folder together.
     """
     folder, only = Path(folder), tuple(only)
     try:
         files = _read(folder)
     except UserError as error:
         return [str(error)]
-    covered = {name: described for name, described in files.items() if _matches(name, only)}
+    covered = {name: files[name] for name in list(files)[share[0] :: share[1]] if _matches(name, only)}
     problems = [problem for name, described in covered.items() if (problem := _problem(folder, name, described, full))]
     if covered and "*" not in only:
         added = (name for name in _names_below(folder, only) if name not in covered)

@@ -18,7 +18,7 @@ from babelcap.study.finish import build_page
 from babelcap.study.laws import write_laws
 from babelcap.study.records import RUNS
 from babelcap.training.config import TrainConfig
-from babelcap.training.cost import plan_run
+from babelcap.training.cost import run_cost
 from babelcap.training.schedule import num_trained_steps, plan_legs
 
 
@@ -88,7 +88,7 @@ def plan_cluster_study(path: Path, overrides: list[str]) -> dict[str, Any]:
     for job in jobs:  # the model is counted once for each configuration: its budgets differ in samples alone
         like = content_hash(job.config.model_copy(update={"budgets": (1,), "seed": 0}))
         if like not in plans:
-            plans[like] = plan_run(job.config, job.config.cluster.num_tasks, job.size)
+            plans[like] = run_cost(job.config, job.config.cluster.num_tasks, job.size)
         rows.append(_plan_job(study, job, plans[like]))
     return {
         "name": study.name,

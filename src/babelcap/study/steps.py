@@ -30,7 +30,7 @@ from babelcap.records import EvalResult
 from babelcap.storage import locked, read_json, write_json, write_text
 from babelcap.study.graph import DONE
 from babelcap.training.config import OptimiserConfig, TrainConfig
-from babelcap.training.features import FeatureStore, build_features, feature_key, weights_hash
+from babelcap.training.features import FeatureStore, open_features
 from babelcap.training.parallel import World
 from babelcap.training.run import train
 from babelcap.world.corpus import WorldConfig, make_world
@@ -87,7 +87,6 @@ def _train(job: Job, folder: Path) -> None:
     model = Path(job["inputs"]["model"])
     if "model" in settings:
         model = model / settings["model"] / "model"
-    open_features(load_model(model, dtype=torch.float32), CorpusIndex.open(corpus), settings["image_size_px"])
     train(train_config(job, model, corpus, folder))
 
 
@@ -119,27 +118,14 @@ def train_config(job: Job, model: Path, corpus: Path, folder: Path) -> TrainConf
     return build_config(TrainConfig, values, job["name"])
 
 
-def open_features(model: Captioner, index: CorpusIndex, image_size_px: int) -> FeatureStore:
-    """The image tokens of a frozen tower for a whole corpus: computed by the first who asks, awaited by the others."""
-    tower = [model.encoder.vision_tower, model.encoder.projector]
-    place = index.corpus.folder / "features" / feature_key(weights_hash(tower), image_size_px)
-    model.eval()
-
-    def compute(pixels: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            return model.encode_images(pixels)
-
-    with locked(index.corpus.folder / "features" / f"{place.name}.lock"):
-        config = BatchConfig(image_size_px=image_size_px)
-        return build_features(index, place, compute, config, World(0, 1, torch.device("cpu")))
-
-
 def _open(job: Job) -> tuple[Captioner, CaptionProcessor, CorpusIndex, FeatureStore]:
     """The model to be measured, and the main world to measure it on."""
     folder = Path(job["inputs"]["model"]) / job["settings"]["model"]
     model, processor = load_model(folder, dtype=torch.float32), load_processor(folder)
     index = CorpusIndex.open(Path(job["inputs"]["world"]))
-    return model, processor, index, open_features(model, index, job["settings"]["image_size_px"])
+    config = BatchConfig(image_size_px=job["settings"]["image_size_px"])
+    cpu = torch.device("cpu")
+    return model, processor, index, open_features(model, index, config, World(0, 1, cpu), cpu)
 
 
 def _measure_loss(job: Job, folder: Path) -> None:

@@ -7,6 +7,10 @@ from typing import Any
 from babelcap.jobs.progress import ProgressBar
 
 
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 class Reporter:
     """One for a leg. `update` is called every step and is cheap; on a terminal it also shows the loss of each pair."""
 
@@ -33,7 +37,7 @@ class Reporter:
         if self._bar is not None and self._bar.shown:
             self._bar.say(line)
         elif self._bar is not None:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def close(self) -> None:
         if self._bar is not None:

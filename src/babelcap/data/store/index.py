@@ -126,6 +126,12 @@ class CorpusIndex:
         """The number of the tar, in the order of the manifest, that each annotation's image lies in."""
         return self._data["tar"][self._data["image_of"][rows]]
 
+    def images_of_tar(self, tar: int) -> tuple[range, np.ndarray]:
+        """The numbers of a tar's images, and where they lie in it: [images, 2], offset and length in bytes."""
+        first, last = np.searchsorted(self._data["tar"], np.array([tar, tar + 1], dtype=np.int32)).tolist()
+        places = [self._data[name][first:last] for name in ("offset", "length")]
+        return range(first, last), np.stack(places, axis=1)
+
     def read_image(self, image_number: int) -> bytes:
         """An image as encoded. Raises BadSample where the tar no longer holds it."""
         data = self._data
