@@ -56,12 +56,14 @@ def train(
 
 
 def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
-    from babelcap.evaluation.loss import loss_evaluation
+    from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
     from babelcap.jobs.signals import REQUEUE_EXIT_CODE
     from babelcap.training.loop import Requeue
     from babelcap.training.run import train
 
-    evaluation = loss_evaluation(settings.data.corpus, settings.coverage, settings.data) if evaluate else None
+    evaluation = None
+    if evaluate:
+        evaluation = loss_evaluation(settings.data.corpus, settings.coverage, LossEvaluation(settings.data))
     try:
         records = train(settings, evaluation)
     except Requeue as stopped:

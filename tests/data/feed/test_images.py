@@ -120,8 +120,8 @@ def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
     ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
     decoded = np.asarray(decode_image(saved(Image.fromarray(ramp), "PNG")))[:, :, 0]
     assert np.abs(decoded.astype(int) - (ramp >> 8)).max() <= 1
-    for given in (Image.open(io.BytesIO(saved(Image.fromarray(ramp), "PNG"))), Image.fromarray(ramp), ramp):
-        assert (np.asarray(decode_image(given))[:, :, 0] == decoded).all()
+    for source in (Image.open(io.BytesIO(saved(Image.fromarray(ramp), "PNG"))), Image.fromarray(ramp), ramp):
+        assert (np.asarray(decode_image(source))[:, :, 0] == decoded).all()
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -146,8 +146,13 @@ def test_damaged_metadata_say_nothing() -> None:
 def test_arrays_are_images() -> None:
     picture = np.zeros((20, 30, 3), dtype=np.uint8)
     picture[:, 15:] = (10, 200, 30)
-    for given in (picture, picture.transpose(2, 0, 1), (picture / 255).astype(np.float32), picture.astype(np.uint16) << 8):
-        assert (np.asarray(decode_image(given)) == picture).all()
+    for source in (
+        picture,
+        picture.transpose(2, 0, 1),
+        (picture / 255).astype(np.float32),
+        picture.astype(np.uint16) << 8,
+    ):
+        assert (np.asarray(decode_image(source)) == picture).all()
     assert decode_image(picture[:, :, 0]).getpixel((20, 5)) == (10, 10, 10)
     assert decode_image(picture[:, :, :1] > 0).getpixel((20, 5)) == (255, 255, 255)
 
@@ -200,8 +205,17 @@ def test_the_first_frame_of_an_animation_is_taken() -> None:
         (png(0, 50), "not an image"),
     ],
     ids=[
-        "nothing", "text", "postscript", "bomb", "larger bomb", "wide bomb", "high bomb", "no data of a wide one",
-        "too much to hold", "no data", "no width",
+        "nothing",
+        "text",
+        "postscript",
+        "bomb",
+        "larger bomb",
+        "wide bomb",
+        "high bomb",
+        "no data of a wide one",
+        "too much to hold",
+        "no data",
+        "no width",
     ],
 )
 def test_a_bad_image_has_a_reason(encoded: bytes, reason: str) -> None:

@@ -15,7 +15,9 @@ MAX_DOWNLOAD_BYTES = min(MAX_FILE_BYTES, 64 * 2**20)
 TIMEOUT_SECONDS = 20.0  # without an answer
 MAX_SECONDS = 60.0  # for all of it
 PIECE_BYTES = 2**16
-SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif"})
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif"}
+)
 STANDARD_INPUT = "-"
 
 

@@ -5,7 +5,7 @@ Saved beside the model: `processor_config.json`, `encoder_tokenizer/` and `decod
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -67,25 +67,29 @@ class CaptionProcessor(ProcessorMixin):
         return BatchFeature(inputs)
 
     def encode_prompts(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        ids = encode_texts(self.encoder_tokenizer, texts, self.max_prompt_tokens)
+        return self.pad_prompts(self.prompt_ids(texts))
+
+    def prompt_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return encode_texts(self.encoder_tokenizer, texts, self.max_prompt_tokens)
+
+    def pad_prompts(self, ids: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         mask = [[1] * len(row) for row in ids]
         return {"input_ids": pad(ids, self.encoder_tokenizer.pad_token_id), "attention_mask": pad(mask, 0)}
 
     def encode_images(self, images: Iterable[ImageSource]) -> Tensor:
         """float32 [images, 3, size, size]. An image that cannot be used stops here, by name."""
-        return torch.stack([torch.from_numpy(self._pixels(number, image)) for number, image in enumerate(images)])
+        return torch.stack([self.encode_image(image, image_name(image, n)) for n, image in enumerate(images)])
 
-    def _pixels(self, number: int, source: ImageSource) -> np.ndarray:
+    def encode_image(self, source: ImageSource, name: str) -> Tensor:
         try:
             image = decode_image(_decodable(source), self.image_size_px)
         except BadSample as error:
-            name = source if isinstance(source, str | Path) else f"image {number}"
             raise UserError(f"{name}: {' '.join(str(error).split())}") from None
-        return square_pixels(image, self.image_size_px, self.image_mean, self.image_std)
+        return torch.from_numpy(square_pixels(image, self.image_size_px, self.image_mean, self.image_std))
 
-    def encode_prefix(self, prefix: str, num_rows: int) -> Tensor:
-        """What the decoder is given to continue, [rows, tokens]."""
-        return torch.tensor([encode_prefix(self.decoder_tokenizer, prefix)]).expand(num_rows, -1)
+    def prefix_ids(self, prefix: str) -> list[int]:
+        """What the decoder is given to continue; nothing for no prefix."""
+        return encode_prefix(self.decoder_tokenizer, prefix) if prefix else []
 
     def decode(self, ids: Tensor) -> list[str]:
         """The whole texts of generated ids, prefix included, without special tokens."""
@@ -113,9 +117,13 @@ def as_images(images: ImageSource | Iterable[ImageSource]) -> list[ImageSource]:
     """One image or several, as a list; the first of an array's four dimensions counts images."""
     if isinstance(images, np.ndarray | Tensor):
         return list(images) if images.ndim == 4 else [images]
-    if isinstance(images, str | bytes) or not isinstance(images, Iterable) or hasattr(images, "read"):
-        return [images]
-    return list(images)
+    if isinstance(images, Iterable) and not isinstance(images, str | bytes) and not hasattr(images, "read"):
+        return list(images)
+    return [cast(ImageSource, images)]
+
+
+def image_name(image: ImageSource, number: int) -> str:
+    return str(image) if isinstance(image, str | Path) else f"image {number}"
 
 
 def _decodable(source: ImageSource) -> ImageInput:

@@ -3,6 +3,7 @@
 The beams of one sample share its encoder states: keys and values across are neither copied for each beam nor reordered.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ class CaptionerGeneration(GenerationMixin):
         if decoder_input_ids is not None:
             check_ids(decoder_input_ids, self.config.vocab_size, "decoder_input_ids")
 
+    @property
+    def end_token_ids(self) -> list[int]:
+        return _as_list(self._setting("eos_token_id", {}))
+
+    def num_given_tokens(self, prefix_ids: Sequence[int]) -> int:
+        """How many tokens a sequence has that is started with this prefix, before anything is generated."""
+        starts_itself = bool(prefix_ids) and prefix_ids[0] == self._setting("decoder_start_token_id", {})
+        return len(prefix_ids) + (0 if starts_itself else 1)
+
     def _num_given(self, kwargs: dict[str, Any]) -> int:
         """How many tokens a sequence starts with that are not generated: the start token and the prefix."""
         prefix = kwargs.get("decoder_input_ids")
@@ -127,6 +137,15 @@ class CaptionerGeneration(GenerationMixin):
             kwargs["decoder_input_ids"] = shortlist.from_vocabulary(prefix)
         kwargs["shortlist"] = shortlist
         return shortlist
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """After every step. A number that is none would go on as text; one reduction finds it before it is chosen."""
+        if not torch.isfinite(outputs.logits.amax()):
+            raise UserError(
+                "the model's logits are not finite: its weights are damaged, or too large for its type; "
+                "check them with `babelcap model check`, or load it with dtype float32"
+            )
+        return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -209,10 +228,14 @@ def pad_after_end(sequences: Tensor, num_given: int, ends: list[int], pad: int |
     """transformers' beam search fills up with eos where padding has the id 0; the published code pads."""
     if pad is None or not ends:
         return sequences
+    return sequences.masked_fill(after_end(sequences, num_given, ends), pad)
+
+
+def after_end(sequences: Tensor, num_given: int, ends: list[int]) -> Tensor:
+    """True behind each sequence's end."""
     ended = torch.isin(sequences, torch.tensor(ends, device=sequences.device))
     ended[:, :num_given] = False  # the decoder starts with eos
-    after = ended.cumsum(dim=1) > ended.long()
-    return sequences.masked_fill(after, pad)
+    return ended.cumsum(dim=1) > ended.long()
 
 
 def _as_list(value: Any) -> list[int]:
