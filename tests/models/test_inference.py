@@ -166,6 +166,10 @@ def test_images_that_cannot_be_used(pipeline: CaptionPipeline, images: list[Path
 def test_wrong_words(pipeline: CaptionPipeline, images: list[Path]) -> None:
     with pytest.raises(UserError, match=r"unknown language 'xx' \(known: en, de, fr, es, ru, zh\)"):
         pipeline.caption(images[0], "xx")
+    with pytest.raises(UserError, match="an image is None; a caption needs one"):
+        pipeline.caption([images[0], None], "de")  # type: ignore[list-item]
+    with pytest.raises(UserError, match="no language given"):
+        pipeline.caption(images[0], [])
     with pytest.raises(UserError, match="style 'long' is unknown; known are short"):
         pipeline.caption(images[0], "de", style="long")
 
@@ -186,6 +190,14 @@ def test_a_folder_without_tokenizers(model_folder: Path, images: list[Path], tmp
 def test_a_device_that_is_not_there(model_folder: Path, device: str) -> None:
     with pytest.raises(UserError, match=f"device '{device}' cannot be used here"):
         babelcap.load(model_folder, device=device)
+
+
+def test_a_text_ends_where_the_positions_do(pipeline: CaptionPipeline, images: list[Path]) -> None:
+    (result,) = pipeline.caption(images[0], "de", num_beams=1, max_new_tokens=5000)
+    assert result.score is not None
+    assert result.score.num_tokens <= 64  # what the tiny decoder has
+    with pytest.raises(UserError, match="the decoder is given 82 tokens to continue; it has 64 positions"):
+        pipeline.caption(images[0], "de", prefix_text="w1 " * 80)
 
 
 def test_a_damaged_model_is_told(model_folder: Path, images: list[Path]) -> None:

@@ -1,7 +1,7 @@
 """Captions in every language, judged by the world that knows its truth: right language, objects, colours, relations.
 
 plain             the prompt alone asks for the language
-prefix            the decoder is started with the language's prefix, which is cut from the caption before it is judged
+prefix            the decoder is started with the language's prefix, which is no evidence of the language written
 shortlist         only tokens seen in the language's training text can be chosen
 Each is a measure `captions/{language,objects,colours,relations,hallucinated,...}/{variant}`; `.../chance` is what true
 captions of other scenes reach, and for the language one of all languages drawn blindly.

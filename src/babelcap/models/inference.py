@@ -53,10 +53,12 @@ class CaptionPipeline(GenerationCore):
         **options: Unpack[RequestOptions],
     ) -> list[GenerationResult]:
         """Images x languages, in that order, also for one of each. Options are those of a request and its settings."""
-        template = request_template(**options)
+        template, pictures = request_template(**options), as_images(images)
+        if any(image is None for image in pictures):
+            raise UserError("an image is None; a caption needs one")
         requests = [
             replace(template, image=image, language=code, key=image_name(image, number))
-            for number, image in enumerate(as_images(images))
+            for number, image in enumerate(pictures)
             for code in languages_of(language)
         ]
         return list(self.generate(requests, batch_size=batch_size))

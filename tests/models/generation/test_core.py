@@ -213,6 +213,7 @@ def test_sampling_is_repeatable(core: GenerationCore, pictures: list[Image.Image
         ({"max_new_tokens": -3}, "max_new_tokens is -3"),
         ({"num_return_sequences": 0}, "num_return_sequences is 0"),
         ({"num_return_sequences": 3, "num_beams": 2}, "num_return_sequences is 3, num_beams 2"),
+        ({"num_return_sequences": 3, "num_beams": 2, "top_p": 0.5}, "num_return_sequences is 3, num_beams 2"),
         ({"temperature": 0.0}, "temperature is 0.0"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_p": 1.5}, "top_p is 1.5"),
@@ -222,6 +223,12 @@ def test_sampling_is_repeatable(core: GenerationCore, pictures: list[Image.Image
 def test_settings_have_bounds(options: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         GenerationSettings(**options)  # type: ignore[arg-type]
+
+
+def test_beams_by_default() -> None:
+    assert GenerationSettings().beams == 4
+    assert GenerationSettings(num_return_sequences=6).beams == 6
+    assert GenerationSettings(num_return_sequences=6, temperature=1.0).beams == 1
 
 
 def test_batch_size_has_a_bound(core: GenerationCore) -> None:

@@ -67,7 +67,7 @@ def _read_encoded(source: Any) -> bytes:
             with Path(source).open("rb") as file:
                 return _read_encoded(file)
         except FileNotFoundError:
-            raise BadSample("missing image", f"{source!s}") from None
+            raise BadSample("missing image", "no such file") from None
         except IsADirectoryError:
             raise BadSample("not an image", "this is a folder; name the image files in it") from None
         except (ValueError, OSError) as error:  # ValueError: a zero byte in the name

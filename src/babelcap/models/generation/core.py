@@ -169,7 +169,7 @@ class GenerationCore:
         if features is not None:
             features = features.to(device, self.model.dtype)
         prefixes = torch.tensor([item.prefix_ids for item in batch], device=device) if first.prefix_ids else None
-        with torch.random.fork_rng(enabled=settings.is_sampled):
+        with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=settings.is_sampled):
             if settings.is_sampled:
                 torch.manual_seed((settings.seed * 1_000_003 + first.number) % 2**63)
             sequences: Tensor = self.model.generate(

@@ -64,6 +64,7 @@ class CaptionerGeneration(GenerationMixin):
         for new, whole in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
             if (number := kwargs.pop(new, None)) is not None:
                 kwargs[whole] = num_given + number
+        self._keep_within_positions(num_given, kwargs)
         ends, pad = _as_list(self._setting("eos_token_id", kwargs)), self._setting("pad_token_id", kwargs)
         shortlist = None
         if allowed_tokens is not None:
@@ -99,6 +100,17 @@ class CaptionerGeneration(GenerationMixin):
             check_ids(input_ids, self.config.encoder_config.vocab_size, "input_ids")
         if decoder_input_ids is not None:
             check_ids(decoder_input_ids, self.config.vocab_size, "decoder_input_ids")
+
+    def _keep_within_positions(self, num_given: int, kwargs: dict[str, Any]) -> None:
+        """A text ends where the decoder's positions do, however many tokens were allowed."""
+        num_positions = self.config.decoder_config.max_position_embeddings
+        if num_given >= num_positions:
+            raise UserError(
+                f"the decoder is given {num_given} tokens to continue; it has {num_positions} positions, use a shorter "
+                "prefix"
+            )
+        if (self._setting("max_length", kwargs) or 0) > num_positions:
+            kwargs["max_length"] = num_positions
 
     @property
     def end_token_ids(self) -> list[int]:

@@ -23,7 +23,7 @@ MAX_TOP_P = 1.0
 class GenerationSettings:
     """How to search, and what to tell of the result. Requests with equal settings can share a batch."""
 
-    num_beams: int | None = None  # by default 4, or 1 when sampling
+    num_beams: int | None = None  # by default 4, or as many as texts are returned; 1 when sampling
     max_new_tokens: int = 128
     num_return_sequences: int = 1  # the best of the search
     temperature: float | None = None  # with this or `top_p`, tokens are drawn
@@ -44,7 +44,7 @@ class GenerationSettings:
             raise UserError(f"top_p is {self.top_p}; it must be greater than 0 and at most 1")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed is {self.seed}; it must be a whole number from 0 to 2**63 - 1")
-        if not self.is_sampled and self.num_return_sequences > self.beams:
+        if self.num_return_sequences > self.beams and not (self.is_sampled and self.beams == 1):
             raise UserError(
                 f"num_return_sequences is {self.num_return_sequences}, num_beams {self.beams}; a search returns at "
                 "most one text for each beam"
@@ -56,7 +56,7 @@ class GenerationSettings:
 
     @property
     def beams(self) -> int:
-        return self.num_beams or (1 if self.is_sampled else DEFAULT_BEAMS)
+        return self.num_beams or (1 if self.is_sampled else max(DEFAULT_BEAMS, self.num_return_sequences))
 
     def arguments(self) -> dict[str, int | float | bool]:
         """What transformers' generate calls them."""
