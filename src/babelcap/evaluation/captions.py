@@ -9,7 +9,7 @@ captions of other scenes reach, and for the language one of all languages drawn 
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -155,7 +155,7 @@ def _judged(picture: Picture, language: str, variant: Variant, text: str, prefix
     """A prefix is no evidence of the language: the model was given it."""
     score = score_caption(text, language, picture.scene, prefix=prefix)
     mark_caption = getattr(world_score, "mark_caption", None)
-    marks = tuple(asdict(mark) for mark in mark_caption(text, language, picture.scene)) if mark_caption else ()
+    marks = tuple(mark._asdict() for mark in mark_caption(text, language, picture.scene)) if mark_caption else ()
     return Generated(picture.key, language, variant, text, score, marks, score.right_language and not marks)
 
 
