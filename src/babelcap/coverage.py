@@ -246,13 +246,18 @@ class Coverage(BaseModel):
         return Coverage(**(self.model_dump() | {"seen": tuple(map(str, self.all_pairs))}))
 
 
-def mean_over_splits(per_pair: dict[str, float], coverage: Coverage) -> dict[str, float]:
-    """A value per test split: the mean over its pairs that were measured; a split with none is left out."""
+def mean_over_splits(
+    per_pair: dict[str, float], coverage: Coverage, mean: Callable[[list[float]], float] | None = None
+) -> dict[str, float]:
+    """A value per test split: the mean over its pairs that were measured; a split with none is left out.
+
+    By default the mean of rates, which leaves out what is not a number.
+    """
     values: dict[str, float] = {}
     for name in coverage.splits:
         found = [per_pair[str(pair)] for pair in coverage.split(name) if str(pair) in per_pair]
         if found:
-            values[name] = mean_of_numbers(found)
+            values[name] = (mean or mean_of_numbers)(found)
     return values
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from babelcap.config import build_config, load_config
 from babelcap.errors import UserError
-from babelcap.evaluation.loss import loss_evaluation
+from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
 from babelcap.models import load_model
 from babelcap.records import RunRecord
 from babelcap.training import checkpoint, feature_files
@@ -263,7 +263,7 @@ def test_cached_image_features_change_nothing(make_config: MakeConfig, tmp_path:
 
 def test_record_holds_what_a_law_needs(make_config: MakeConfig) -> None:
     config = make_config("gemma2", export=False)
-    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, config.data))
+    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, LossEvaluation(config.data)))
     assert isinstance(record, RunRecord)
     assert record.S == 320
     assert pytest.approx(record.S * record.F * (1 + record.Pt / record.P)) == record.C

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from babelcap.measures import EVAL
-
 if TYPE_CHECKING:
     from babelcap.training.config import TrainConfig
     from babelcap.training.run import Evaluate
-
-
-EVALUATION_SPLITS = (EVAL, "val", "test")  # the first that a corpus has
 
 
 class Scheduler(StrEnum):
@@ -92,24 +87,25 @@ def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
 def _evaluation(settings: "TrainConfig") -> "Evaluate | None":
     """The loss on the corpus' eval split, or on what stands for one; says on what, and what is not there."""
     from babelcap.data.store.store import Corpus
-    from babelcap.evaluation.loss import loss_evaluation
+    from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
+    from babelcap.evaluation.splits import CANDIDATES, find_split
 
     corpus = Corpus.open(settings.data.corpus)
-    splits = [name for name in EVALUATION_SPLITS if name in corpus.splits and name != settings.data.split]
+    split = find_split(corpus)
+    if split == settings.data.split:
+        split = None  # what is trained on says nothing
     wanted = settings.coverage.evaluated_pairs
-    found = [pair for pair in wanted if splits and corpus.counts(splits[0]).get(pair)]
-    if not found:
-        why = (
-            f"split '{splits[0]}' has none of the pairs {', '.join(map(str, wanted))}"
-            if splits
-            else (f"it has none of the splits {', '.join(EVALUATION_SPLITS)} (it has: {', '.join(corpus.splits)})")
-        )
+    found = [pair for pair in wanted if split is not None and corpus.counts(split).get(pair)]
+    if split is None or not found:
+        why = f"it has none of the splits {', '.join(CANDIDATES)} (it has: {', '.join(corpus.splits)})"
+        if split is not None:
+            why = f"split '{split}' has none of the pairs {', '.join(map(str, wanted))}"
         _say(f"{corpus.folder}: no evaluation, because {why}")
         return None
     lacking = [str(pair) for pair in wanted if pair not in found]
     rest = f"; not there: {', '.join(lacking)}" if lacking else ""
-    _say(f"evaluating on split '{splits[0]}': {', '.join(map(str, found))}{rest}")
-    return loss_evaluation(corpus.folder, settings.coverage, settings.data, splits[0])
+    _say(f"evaluating on split '{split}': {', '.join(map(str, found))}{rest}")
+    return loss_evaluation(corpus.folder, settings.coverage, LossEvaluation(settings.data, split=split))
 
 
 def _say(line: str) -> None:

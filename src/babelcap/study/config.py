@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from babelcap.bases.config import BaseConfig
 from babelcap.config import ConfigModel, resource
 from babelcap.coverage import Style
-from babelcap.evaluation.captions import VARIANTS, Variant
+from babelcap.measures import VARIANTS, Variant
 from babelcap.models.sizing.sizes import SIZES
 from babelcap.training.config import ScheduleConfig
 from babelcap.world.corpus import WorldConfig

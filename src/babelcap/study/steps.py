@@ -20,8 +20,9 @@ from babelcap.config import build_config
 from babelcap.coverage import Coverage, Style
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.store.index import CorpusIndex
-from babelcap.evaluation.captions import Generated, corpus_shortlists, evaluate_captions
-from babelcap.evaluation.loss import evaluate_loss
+from babelcap.evaluation.captions import CaptionEvaluation, Generated, corpus_shortlists, evaluate_captions
+from babelcap.evaluation.loss import LossEvaluation, evaluate_loss
+from babelcap.measures import EVAL
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
 from babelcap.models.network.captioner import Captioner
@@ -132,16 +133,15 @@ def _measure_loss(job: Job, folder: Path) -> None:
     settings = job["settings"]
     model, processor, index, features = _open(job)
     names = ("image_size_px", "max_prompt_tokens", "max_target_tokens")
-    results = evaluate_loss(
-        model,
-        processor,
-        index,
-        index.corpus.coverage,
+    options = LossEvaluation(
         BatchConfig(**{name: settings[name] for name in names}),
+        split=EVAL,
+        pairs=index.corpus.coverage.evaluated_pairs,
         batch_size=job["resources"]["batch_size"],
         limit=settings["loss_samples"],
         image_features=features,
     )
+    results = evaluate_loss(model, processor, index, index.corpus.coverage, options)
     _write_results(folder, results)
 
 
@@ -151,21 +151,18 @@ def _measure_captions(job: Job, folder: Path) -> None:
     results: list[EvalResult] = []
     generated: list[tuple[str, Generated]] = []
     for split, num_pictures in settings["num_pictures"].items():
-        found, captions = evaluate_captions(
-            model,
-            processor,
-            index,
-            index.corpus.coverage,
-            split,
-            settings["variants"],
-            num_pictures,
-            Style(settings["style"]),
-            settings["num_beams"],
-            settings["max_new_tokens"],
-            job["resources"]["batch_size"],
-            _shortlists(index, processor),
-            features,
+        options = CaptionEvaluation(
+            split=split,
+            variants=tuple(settings["variants"]),
+            num_pictures=num_pictures,
+            style=Style(settings["style"]),
+            num_beams=settings["num_beams"],
+            max_new_tokens=settings["max_new_tokens"],
+            batch_size=job["resources"]["batch_size"],
+            shortlists=_shortlists(index, processor),
+            image_features=features,
         )
+        found, captions = evaluate_captions(model, processor, index, index.corpus.coverage, options)
         results += found
         generated += [(split, caption) for caption in captions]
     lines = [_caption_line(split, caption) for split, caption in generated]
@@ -174,8 +171,7 @@ def _measure_captions(job: Job, folder: Path) -> None:
 
 
 def _caption_line(split: str, caption: Generated) -> str:
-    values = caption._asdict() | {"split": split, "score": caption.score.model_dump(mode="json")}
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    return json.dumps(caption.values() | {"split": split}, ensure_ascii=False) + "\n"
 
 
 def _shortlists(index: CorpusIndex, processor: CaptionProcessor) -> dict[str, list[int]]:
@@ -196,7 +192,7 @@ def _digest(text: str) -> str:
 
 
 def _write_results(folder: Path, results: list[EvalResult]) -> None:
-    write_json(folder / RESULTS, [result.model_dump(mode="json") for result in results])
+    write_json(folder / RESULTS, [json.loads(result.model_dump_json()) for result in results])  # NaN as text
 
 
 def read_results(folder: Path) -> list[EvalResult]:
