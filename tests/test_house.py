@@ -14,7 +14,7 @@ ROOMS = [
     ["storage"],
     ["languages"],
     ["coverage"],
-    ["config", "measures"],
+    ["config", "measures", "pages"],
     ["records"],
     ["jobs"],
     ["laws"],
