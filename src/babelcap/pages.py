@@ -1,7 +1,7 @@
 """HTML pages from the templates of the package: Python computes plain values, a template lays them out.
 
-Everything is escaped; a value that a template names and nobody gave is an error. Pictures are bytes, put into the page as data
-addresses, so that a page is one file.
+Everything is escaped; a value that a template names and nobody gave is an error. Pictures are bytes, put into the page
+as data addresses, so that a page is one file.
 """
 
 import base64
