@@ -7,8 +7,8 @@ import pytest
 
 from babelcap.records import EvalResult, RunRecord
 from babelcap.report.build import make_claims
-from babelcap.report.reading import Study, kind_of
 from babelcap.report.statistics import Estimate
+from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import fit_study_laws
 from babelcap.report.verdicts import DOES_NOT, HOLDS, NOT_MEASURED, PARTLY, Claim, Condition, verdict_of
 
@@ -65,7 +65,7 @@ def test_measured_values_are_those_of_the_records(records: list[RunRecord], clai
     """Worked out again from the records, without the report's own reading."""
     found = []
     for record in records:
-        if (record.size, record.base, record.num_steps, kind_of(record)) == ("micro-gemma-l", "balanced", 1000, "main"):
+        if (record.size, record.base, record.num_steps, record.kind) == ("micro-gemma-l", "balanced", 1000, "main"):
             for result in record.results:
                 if result.measure == "captions/objects/prefix" and result.split == "eval":
                     unseen = [result.per_pair[f"caption-{code}"] for code in ("fr", "es", "ru", "zh")]
@@ -153,7 +153,7 @@ def test_losses_that_obey_no_law_are_said_not_to(records: list[RunRecord]) -> No
     [("finetuned", "finetuning", NOT_MEASURED), ("no-translation", "emergence", PARTLY)],
 )
 def test_missing_runs_are_not_measured(records: list[RunRecord], kind: str, key: str, expected: str) -> None:
-    found = claims_of([record for record in records if kind_of(record) != kind])[key]
+    found = claims_of([record for record in records if record.kind != kind])[key]
     assert found.verdict == expected
     assert any(condition.measured is None for condition in found.conditions)
 
@@ -173,7 +173,7 @@ def test_too_few_runs_have_no_law(records: list[RunRecord]) -> None:
 
 
 def test_without_main_runs_nothing_is_measured(records: list[RunRecord]) -> None:
-    found = claims_of([record for record in records if kind_of(record) == "finetuned"])
+    found = claims_of([record for record in records if record.kind == "finetuned"])
     assert {claim.verdict for claim in found.values()} == {NOT_MEASURED}
 
 
@@ -181,4 +181,4 @@ def test_controls_never_reach_a_law(records: list[RunRecord]) -> None:
     laws = fit_study_laws(Study(tuple(records))).get("conditioned", "UC", "pst")
     assert laws is not None
     assert laws.fitted is not None
-    assert len(laws.fitted.points) == sum(r.family == "gemma" and kind_of(r) == "main" for r in records)
+    assert len(laws.fitted.points) == sum(r.family == "gemma" and r.kind == "main" for r in records)

@@ -19,11 +19,11 @@ from babelcap.errors import UserError
 from babelcap.records import RunRecord, read_run_records, write_run_records
 from babelcap.report import build_report
 from babelcap.report.build import make_claims, make_tables
+from babelcap.report.cards import marked_parts
 from babelcap.report.formatting import decimal, estimate
-from babelcap.report.gallery import mark_of
 from babelcap.report.page import render_page
-from babelcap.report.reading import kind_of, read_study
 from babelcap.report.statistics import Estimate
+from babelcap.report.study_folder import read_study
 from babelcap.report.study_laws import fit_study_laws
 
 VOID = {"meta", "link", "img", "br"}
@@ -117,7 +117,7 @@ def test_a_table_holds_what_the_records_hold(copy: Path, page: Path) -> None:
     found = [
         result.per_split["UC"]
         for record in read_run_records(copy / "runs.jsonl")
-        if (record.size, record.base, record.S) == ("micro-gemma-m", "english", 4000) and kind_of(record) == "main"
+        if (record.size, record.base, record.S) == ("micro-gemma-m", "english", 4000) and record.kind == "main"
         for result in record.results
         if result.measure == "cross_entropy/sample_mean/conditioned"
     ]
@@ -148,19 +148,47 @@ def test_a_changed_record_changes_the_page(copy: Path, tmp_path: Path) -> None:
 def test_words_of_captions_are_text_and_not_markup(html: str) -> None:
     assert "&lt;a la izquierda&gt;" in html
     assert "<a la izquierda>" not in html
-    for text in ("а красная кошка слева.", "左边有一只红色的猫。", "Un chat rouge à gauche."):
+    for text in ("Слева красная кошка.", "左边有一只红色的猫。", "Un chat rouge à gauche."):
         assert text in html
-    assert '<span class="prefix">图为</span>左边' in html  # no space in Chinese
+    assert '<span class="prefix">图为</span>一只' in html  # no space in Chinese
     assert '<span class="prefix">На картинке изображен</span>а красная' in html  # one word, as the model wrote it
 
 
-def test_captions_are_marked() -> None:
-    right = {"language_right": True, "objects_right": 1.0, "colours_right": 1.0}
-    assert mark_of(right) == "right"
-    assert mark_of(right | {"colours_right": 0.5}) == "partly"
-    assert mark_of(right | {"objects_right": 0.5}) == "partly"
-    assert mark_of(right | {"objects_right": 0.0}) == "wrong"
-    assert mark_of(right | {"language_right": False}) == "wrong"
+def test_what_is_wrong_is_marked_word_by_word(html: str) -> None:
+    assert '<span class="wrong" title="wrong: colour">猫</span>' not in html  # the mark is two characters long
+    assert '<span class="wrong" title="wrong: colour">的猫</span>。' in html
+    assert "✗ wrong: colour" in html
+    assert "✗ other language" in html
+    assert "Of the 12 captions below" in html
+    assert re.search(r"✓\s+8</span> are right", html)  # two of three pictures, four languages
+
+
+def test_parts_of_a_caption() -> None:
+    def parts(*marks: tuple[int, int, str], given: int = 0) -> list[tuple[str, str, str]]:
+        return [(p["text"], p["wrong"], p["look"]) for p in marked_parts("two red cats", given, marks)]
+
+    assert parts() == [("two red cats", "", "")]
+    assert parts((4, 7, "colour")) == [("two ", "", ""), ("red", "colour", ""), (" cats", "", "")]
+    assert parts((4, 12, "object"), (4, 7, "colour"), given=3) == [
+        ("two", "", "prefix"), (" ", "", ""), ("red", "object, colour", ""), (" cats", "object", ""),
+    ]  # fmt: skip
+    assert parts((-5, 3, "count"), (8, 99, "object"))[0] == ("two", "count", "")  # spans that leave the text are cut
+    assert marked_parts("", 0, [(0, 4, "object")]) == []
+
+
+def test_captions_of_earlier_galleries_bear_no_ticks(study_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(study_folder, folder)
+    gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
+    for picture in gallery["pictures"]:
+        for caption in picture["captions"]:
+            del caption["marks"], caption["right"]
+            caption |= {"text": " was folgt.", "objects_right": 1.0, "colours_right": 1.0}
+    (folder / "gallery.json").write_text(json.dumps(gallery))
+    text = without_figures(folder).split('id="gallery"')[1].split("</section>")[0]
+    assert "✓" not in text
+    assert "were kept without a mark" in text
+    assert '<span class="prefix">Das Bild zeigt</span> was folgt.' in text  # the whole caption all the same
 
 
 def test_records_alone_are_enough(records: list[RunRecord], tmp_path: Path) -> None:
@@ -169,10 +197,10 @@ def test_records_alone_are_enough(records: list[RunRecord], tmp_path: Path) -> N
     text = without_figures(tmp_path)
     assert "No pictures with captions were kept" in text
     assert "How long it took was not kept" in text
-    lonely = next(r for r in records if kind_of(r) == "main").model_copy(update={"results": [], "initial": [], "T": {}})
+    lonely = next(r for r in records if r.kind == "main").model_copy(update={"results": [], "initial": [], "T": {}})
     write_run_records(tmp_path / "runs.jsonl", [lonely])
     html = build_report(tmp_path).read_text(encoding="utf-8")
-    assert re.findall(r'class="verdict [\w-]+">([\w ]+)</span></h3>', html) == ["not measured"] * 11
+    assert re.findall(r'class="verdict [\w-]+">([\w ]+)</span></h3>', html) == ["not measured"] * 12
     assert html.count('<span class="not-measured">not measured</span>') == 10  # the figures
 
 
@@ -199,7 +227,7 @@ def test_a_damaged_gallery_is_named(records: list[RunRecord], tmp_path: Path) ->
     with pytest.raises(UserError, match="not base64"):
         without_figures(tmp_path)
     (tmp_path / "gallery.json").write_text(json.dumps({"pictures": [{"key": "1"}]}))
-    with pytest.raises(UserError, match="lacks 'png_base64'"):
+    with pytest.raises(UserError, match="png_base64: Field required"):
         without_figures(tmp_path)
 
 

@@ -88,16 +88,9 @@ def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list
 
 
 def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
-    score = line["score"]
-    return {
-        "run": run,
-        "language": line["language"],
-        "variant": line["variant"],
-        "text": line["text"],
-        "language_right": score["right_language"],
-        "objects_right": score["num_objects_right"] / max(1, score["num_objects"]),
-        "colours_right": score["num_colours_right"] / max(1, score["num_colours_stated"]),
-    }
+    """The whole caption, whether all of it is right, and the words of it that are not."""
+    kept = {name: line[name] for name in ("language", "variant", "text", "right", "marks") if name in line}
+    return {"run": run, **kept, "language_right": line["score"]["right_language"]}
 
 
 def write_gallery(plan: Plan, study: Path) -> None:

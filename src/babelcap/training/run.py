@@ -31,7 +31,7 @@ from babelcap.models.checkpoints.processor import CaptionProcessor, load_process
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
-from babelcap.records import EvalResult, RunRecord, compute_macs
+from babelcap.records import EvalResult, RunRecord, compute_macs, initial_losses
 from babelcap.storage import atomic_folder, read_json, write_json
 from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
 from babelcap.training.config import TrainConfig
@@ -42,7 +42,6 @@ from babelcap.training.parallel import World, check_replicas, join_world, shard
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
 
 RECORD = "record.json"
-T_MEASURE = "cross_entropy/sample_mean/raw"
 _COUNTED: dict[tuple[str, int], float] = {}
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
@@ -175,7 +174,6 @@ def _record(
 ) -> RunRecord:
     config, progress = run.config, leg_run.progress
     num_samples = progress.step * config.batch_size
-    before = next((result.per_split for result in initial if result.measure == T_MEASURE), {})
     return RunRecord(
         run=f"{config.name}/{leg_run.leg.name}",
         seed=config.seed,
@@ -184,7 +182,7 @@ def _record(
         batch_size=config.batch_size,
         S=num_samples,
         C=compute_macs(num_samples, numbers["F"], numbers["P"], numbers["Pt"]),
-        T=before,
+        T=initial_losses(initial),
         initial=initial,
         results=results,
         num_target_tokens=progress.num_target_tokens,
