@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from babelcap.coverage import Pair, Style, TaskName
 from babelcap.errors import UserError
-from babelcap.measures import EVAL, LOSS
+from babelcap.measures import EVAL, HOLDOUT, LOSS, TRAIN
 from babelcap.storage import read_text, write_text
 
 # A whole number that is a float too: what laws and figures make of it cannot overflow.
@@ -114,7 +114,12 @@ class LawFit(Record):
 
 
 def find_result(results: Sequence[EvalResult], measure: str, split: str = EVAL) -> EvalResult | None:
-    return next((result for result in results if result.measure == measure and result.split == split), None)
+    """Of a split of the corpus; `eval` also finds what stands for it where a corpus has another name for it."""
+    of_measure = [result for result in results if result.measure == measure]
+    found = next((result for result in of_measure if result.split == split), None)
+    if found is None and split == EVAL:
+        found = next((result for result in of_measure if result.split not in (TRAIN, HOLDOUT)), None)
+    return found
 
 
 def initial_losses(initial: Sequence[EvalResult]) -> dict[str, float]:

@@ -30,6 +30,7 @@ WITHOUT_PREFIX_LIMIT = 0.5  # the prefix is needed where most captions are in th
 PREFIX_GAIN_LIMIT = 0.02  # after fine-tuning the prefix may add no more than this
 CORRELATION_TARGET = -0.8
 HOLDOUT_LOSS_LIMIT = 0.1
+BLIND_GUESS = 0.5  # between a relation and its opposite
 OWN, SHUFFLED = loss_measure("conditioned"), loss_measure("conditioned", pictures="shuffled")
 OBJECTS = caption_measure("objects", "prefix")
 
@@ -122,16 +123,22 @@ def prefix_needed(main: Cell) -> Claim:
 
 def relations(main: Cell) -> Claim:
     """What a caption says of above and below, left and right, against a blind guess between the two."""
-    stated, by_guess = share(main, "relations", "prefix"), chance(main, "relations")
+    name = relation_measure(main)
     notes = []
-    seen = over_seeds(values(main, caption_measure("relations", "plain"), "SC"))
+    seen = share(main, name, "plain", "SC")
     if seen is not None and seen.is_number:
         notes.append(f"In the languages that training captions in, without prefix: {decimal(seen.value)}.")
+    stated = share(main, name, "prefix")
     conditions = (
-        interval_above("relations and positions right, with prefix", stated, by_guess, "a blind guess"),
+        interval_above(f"{name} right, with prefix", stated, BLIND_GUESS, "a blind guess between opposites"),
         enough_seeds(main),
     )
     return Claim("relations", TITLES["relations"], conditions, tuple(notes))
+
+
+def relation_measure(main: Cell) -> str:
+    """Directions are the relations stated that are true or the opposite of it; earlier studies did not count them."""
+    return "directions" if share(main, "directions", "prefix") is not None else "relations"
 
 
 def finetuning(study: Study, main: Cell) -> Claim:

@@ -29,6 +29,7 @@ KIND_NAMES = {
     FINETUNED: "fine-tuned on full coverage",
 }
 RUNS, GALLERY, STUDY, TIMING = "runs.jsonl", "gallery.json", "study.json", "timing.json"
+WORLD = "world"  # where the pictures come from, as study.json names it; or a corpus
 File = TypeVar("File", bound=BaseModel)
 
 
@@ -191,14 +192,15 @@ def _read(path: Path, kind: type[File]) -> File:
 
 
 def _coverage(config: dict[str, JsonValue], path: Path) -> Coverage:
-    world = config.get("world")
-    found = world.get("coverage") if isinstance(world, dict) else config.get("coverage")
+    source = config.get("source", WORLD)
+    pictures = config.get(source) if isinstance(source, str) else None
+    found = pictures.get("coverage") if isinstance(pictures, dict) else None
     if found is None:
         return Coverage()
     try:
         return Coverage.model_validate(found)
     except ValidationError as error:
-        raise UserError(f"{path}: coverage: {_first(error)}") from None
+        raise UserError(f"{path}: config.{source}.coverage: {_first(error)}") from None
 
 
 def _first(error: ValidationError) -> str:

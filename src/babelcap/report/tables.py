@@ -16,7 +16,10 @@ from babelcap.report.study_laws import FORMS, SHOWN_READINGS, StudyLaw, StudyLaw
 from babelcap.report.verdicts import Claim
 
 Value = str | int | float | Estimate | None
-CAPTION_MEASURES = ("language", "objects", "colours", "relations", "objects_with_colour", "hallucinated", "well_formed")
+CAPTION_MEASURES = (
+    "language", "objects", "colours", "relations", "directions", "counts", "sizes", "objects_with_colour",
+    "hallucinated", "well_formed",
+)  # fmt: skip
 CAPTION_COLUMNS = ("right language", *(name.replace("_", " ") for name in CAPTION_MEASURES[1:]))
 SHOWN_VARIANTS = ("plain", "shortlist", "prefix", "prefix+shortlist", CHANCE)
 
@@ -89,7 +92,16 @@ def captions_table(study: Study) -> Table:
                     kind = KIND_NAMES[cell.key.kind] if variant != CHANCE else "true captions of other pictures"
                     rows.append((kind, cell.key.size, split, variant, *found))
     columns = ("runs", "size", "pictures", "decoding", *CAPTION_COLUMNS)
-    return Table("captions", columns, tuple(rows))
+    return _without_empty(Table("captions", columns, tuple(rows)))
+
+
+def _without_empty(table: Table) -> Table:
+    """Without the columns that no row has a value of, such as measures that came later than the study."""
+    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    if not kept:
+        return table
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return Table(table.name, tuple(table.columns[place] for place in kept), rows)
 
 
 def _measure(cell: Cell, name: str, variant: str, at: str, split: str = EVAL) -> Value:
@@ -103,12 +115,12 @@ def languages_table(study: Study) -> Table:
     for cell in shown_cells(study):
         for code in study.caption_languages:
             for variant in SHOWN_VARIANTS[:-1]:
-                found = [_measure(cell, name, variant, f"caption-{code}") for name in CAPTION_MEASURES[:4]]
+                found = [_measure(cell, name, variant, f"caption-{code}") for name in CAPTION_MEASURES[:5]]
                 if any(part is not None for part in found):
                     seen = "no" if code in unseen and cell.key.kind != FINETUNED else "yes"
                     rows.append((KIND_NAMES[cell.key.kind], code, seen, variant, *found))
-    columns = ("runs", "language", "captioned in training", "decoding", *CAPTION_COLUMNS[:4])
-    return Table("languages", columns, tuple(rows))
+    columns = ("runs", "language", "captioned in training", "decoding", *CAPTION_COLUMNS[:5])
+    return _without_empty(Table("languages", columns, tuple(rows)))
 
 
 def runs_table(study: Study) -> Table:

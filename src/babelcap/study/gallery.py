@@ -88,9 +88,18 @@ def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list
 
 
 def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
-    """The whole caption, whether all of it is right, and the words of it that are not."""
-    kept = {name: line[name] for name in ("language", "variant", "text", "right", "marks") if name in line}
-    return {"run": run, **kept, "language_right": line["score"]["right_language"]}
+    """The whole caption, whether all of it is right, and the words of it that are not: [start, end, what].
+
+    Right is what names something of the picture, in the language asked for and well formed, and says nothing wrong.
+    """
+    score, marks = line["score"], line.get("marks")
+    kept = {name: line[name] for name in ("language", "variant", "text")}
+    kept |= {"run": run, "language_right": score["right_language"]}
+    if marks is None:
+        return kept
+    marks = [list(mark.values()) if isinstance(mark, dict) else list(mark) for mark in marks]
+    right = line["right"] and not marks and score["well_formed"] and score["num_objects_right"] > 0
+    return kept | {"marks": marks, "right": bool(right)}
 
 
 def write_gallery(plan: Plan, study: Path) -> None:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from babelcap.laws.runs import MAIN
+from babelcap.report.claims import BLIND_GUESS, relation_measure
 from babelcap.report.figures.style import AXIS_NAMES, GREY, colour_of, drawing, number
 from babelcap.report.statistics import NOTHING_NAMED, Estimate
 from babelcap.report.study_folder import CONTROLS, FINETUNED, KIND_NAMES, Cell, Study, chance, share
@@ -46,7 +47,7 @@ def prefix_figure(study: Study, main: Cell) -> Figure | None:
 def content_figure(study: Study, main: Cell) -> Figure | None:
     """Objects, colours and relations right, language by language: this method, its controls, fine-tuning and chance."""
     panels = []
-    for name in ("objects", "colours", "relations"):
+    for name in ("objects", "colours", relation_measure(main)):
         series = []
         for kind, colour, marker in zip(CONTROLS, ("#777777", "#8c6d1f"), ("s", "v"), strict=True):
             pair = study.beside(kind, main)
@@ -57,7 +58,8 @@ def content_figure(study: Study, main: Cell) -> Figure | None:
         if tuned is not None:
             label = f"{KIND_NAMES[FINETUNED]}, no prefix"
             series.append(Series(label, colour_of("SC"), "D", True, _content(tuned[0], name, "plain")))
-        panels.append((f"{name} right", series, chance(main, name)))
+        by_chance = chance(main, name) if name in ("objects", "colours") else BLIND_GUESS
+        panels.append((f"{name} right", series, by_chance))
     return _rows_figure(study, panels)
 
 
@@ -72,7 +74,8 @@ def _rows_figure(study: Study, panels: Sequence[tuple[str, Sequence[Series], flo
         return None
     num_seen = sum(code not in unseen for code in codes)
     heights = [-place - (0.6 if code in unseen else 0.0) for place, code in enumerate(codes)]
-    with drawing(2.6 + 3.4 * len(panels), 1.5 + 0.56 * len(codes)) as figure:
+    width = 6.0 if len(panels) == 1 else 1.6 + 2.7 * len(panels)
+    with drawing(width, 1.5 + 0.56 * len(codes)) as figure:
         axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
         for panel, (title, series, by_chance) in zip(axes, panels, strict=True):
             offsets = np.linspace(0.24, -0.24, len(series)) if len(series) > 1 else [0.0]
@@ -104,7 +107,7 @@ def _rows_figure(study: Study, panels: Sequence[tuple[str, Sequence[Series], flo
 def _draw_series(panel: Axes, one: Series, codes: Sequence[str], heights: Sequence[float]) -> None:
     found = [(height, part) for height, code in zip(heights, codes, strict=True) if (part := one.of(code)) is not None]
     for height in [height for height, part in found if not part.is_number]:
-        panel.text(0.01, height, NOTHING_NAMED, fontsize=6, color=one.colour, va="center")
+        panel.text(0.01, height, NOTHING_NAMED, fontsize=6.5, color=one.colour, va="center")
     found = [(height, part) for height, part in found if part.is_number]
     for height, part in found:
         if part.low is not None and part.high is not None:

@@ -90,6 +90,11 @@ def compute_frontier(fits: Mapping[str, Fit], points: Mapping[str, Mapping[str, 
             _frontier_panel(panel, fitted, points[name], colour_of(name))
             panel.set_title(f"{name}: {TARGET_NAMES[name]}" if name in TARGET_NAMES else name)
         axes[0].set_ylabel(loss_name(*fits))
+        figure.suptitle(
+            "Coloured: runs on the frontier, the law and its 95 % band; grey: runs of one model size; "
+            "×: more compute than the frontier's last run, no lower loss",
+            x=0.01, ha="left", fontsize=8, color=GREY, wrap=True,
+        )  # fmt: skip
     return figure
 
 
@@ -119,9 +124,10 @@ def _frontier_panel(panel: Axes, fitted: Fit, runs: Mapping[str, Any], colour: s
     log_axis(panel.xaxis, C, "C")
     log_axis(panel.yaxis, y)
     exponent = fitted.coefficients[fitted.form.coefficients[1]]
-    lines = [f"loss ~ C$^{{{exponent:.3f}}}$, R² {fitted.r2:.3f}", "coloured: runs on the frontier"]
-    lines += ["grey: runs of one model size", *(["×: more compute, no lower loss"] if len(missed) else [])]
-    panel.text(0.97, 0.96, "\n".join(lines), transform=panel.transAxes, ha="right", va="top", fontsize=7.5, color=GREY)
+    panel.text(
+        0.97, 0.96, f"loss ~ C$^{{{exponent:.3f}}}$, R² {fitted.r2:.3f}", transform=panel.transAxes, ha="right",
+        va="top", fontsize=7.5, color=GREY,
+    )  # fmt: skip
 
 
 def residual_panels(fitted: Fit) -> Figure:
