@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -16,15 +17,17 @@ from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.errors import UserError
-from babelcap.records import RunRecord, read_run_records, write_run_records
+from babelcap.records import EvalResult, RunRecord, read_run_records, write_run_records
 from babelcap.report import build_report
 from babelcap.report.build import make_claims, make_tables
 from babelcap.report.cards import marked_parts
+from babelcap.report.figures.captions import content_figure
 from babelcap.report.formatting import decimal, estimate
-from babelcap.report.page import render_page
+from babelcap.report.page import page_table, render_page
 from babelcap.report.statistics import Estimate
-from babelcap.report.study_folder import read_study
+from babelcap.report.study_folder import Study, read_study
 from babelcap.report.study_laws import fit_study_laws
+from babelcap.report.tables import captions_table
 
 VOID = {"meta", "link", "img", "br"}
 
@@ -100,6 +103,7 @@ def test_every_figure_and_table_lies_beside_it(page: Path, html: str) -> None:
         rows = list(csv.reader(io.StringIO((page.parent / f"{name}.csv").read_text(encoding="utf-8"))))
         assert len(rows) > 1
         assert len({len(row) for row in rows}) == 1
+        assert len(set(rows[0])) == len(rows[0]), name  # no two columns of one name
 
 
 def test_the_numbers_of_every_claim_are_in_the_page(copy: Path, html: str) -> None:
@@ -259,3 +263,35 @@ def test_an_estimate_shows_its_interval() -> None:
     assert estimate(Estimate(0.918, 0.85, 0.96)) == "0.92 [0.85, 0.96]"
     assert estimate(Estimate(0.0153), 1, "%") == "1.5 %"
     assert estimate(None) == "not measured"
+
+
+def test_a_rate_over_nothing_is_shown_as_such(records: list[RunRecord]) -> None:
+    """In the table of the page, in the CSV as a number that is none, and in the figure where its marker would be."""
+
+    def silent(result: EvalResult) -> EvalResult:
+        if not result.measure.startswith("captions/colours/") or result.measure.endswith("chance"):
+            return result
+        per_pair = {p: math.nan if p[8:] in ("fr", "es", "ru", "zh") else v for p, v in result.per_pair.items()}
+        return result.model_copy(update={"per_pair": per_pair, "per_split": result.per_split | {"unseen": math.nan}})
+
+    changed = [
+        record.model_copy(update={"results": [silent(result) for result in record.results]})
+        if record.kind == "no-translation"
+        else record
+        for record in records
+        if record.size == "micro-gemma-l"
+    ]
+    study = Study(tuple(changed))
+    table = captions_table(study)
+    row = next(r for r in table.rows if r[0] == "no translations at all" and r[3] == "prefix")
+    colours = row[table.columns.index("colours")]
+    assert isinstance(colours, Estimate)
+    assert not colours.is_number
+    assert ("nothing named", "number") in page_table(table)["rows"][table.rows.index(row)]
+    assert ",nan,," in table.to_csv()
+    main = study.headline()
+    assert main is not None
+    figure = content_figure(study, main)
+    assert figure is not None
+    shown = [[text.get_text() for text in axes.texts].count("nothing named") for axes in figure.axes]
+    assert shown == [0, 4, 0]  # colours of the four languages never captioned in
