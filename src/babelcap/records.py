@@ -48,7 +48,7 @@ class Sample(Record):
 class EvalResult(Record):
     """A measure of one model on one corpus: per pair, and per test split."""
 
-    measure: str  # what was measured and how, e.g. "cross_entropy/sample_mean/prefix_conditioned"
+    measure: str  # what was measured and how, named in `measures.py`
     split: str  # the corpus split
     per_pair: dict[str, float]
     per_split: dict[str, float]

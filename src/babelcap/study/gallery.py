@@ -12,6 +12,7 @@ from typing import Any
 
 from babelcap.coverage import CAPTION, Pair
 from babelcap.data.store.index import CorpusIndex
+from babelcap.measures import EVAL, Variant
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import write_json
@@ -19,7 +20,7 @@ from babelcap.study.grid import FINETUNED, Plan, PlannedRun
 from babelcap.study.steps import CAPTIONS
 
 GALLERY = "gallery.json"
-SPLIT, SHOWN = "eval", ("plain", "prefix")
+SHOWN: tuple[Variant, ...] = ("plain", "prefix")
 
 
 def shown_runs(plan: Plan) -> list[PlannedRun]:
@@ -58,7 +59,7 @@ def _read_captions(run: PlannedRun, study: Path) -> list[dict[str, Any]]:
     assert run.captions is not None
     path = study / run.captions.folder / CAPTIONS
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["split"] == SPLIT and line["variant"] in SHOWN]
+    return [line for line in lines if line["split"] == EVAL and line["variant"] in SHOWN]
 
 
 def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
