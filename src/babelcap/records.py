@@ -148,7 +148,12 @@ def read_run_records(path: str | Path) -> list[RunRecord]:
         try:
             records.append(RunRecord.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "the line"
-            raise UserError(f"{path}:{number}: {field}: {first['msg']}") from None
+            raise UserError(f"{path}:{number}: {first_problem(error)}") from None
     return records
+
+
+def first_problem(error: ValidationError) -> str:
+    """The field and what is wrong with it, in one line of bounded length whatever the file has for a name."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(" ".join(str(part).split())[:60] for part in first["loc"]) or "the line"
+    return f"{where}: {' '.join(first['msg'].split())[:300]}"

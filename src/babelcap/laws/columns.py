@@ -3,11 +3,21 @@
 import csv
 import io
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from babelcap.errors import UserError
 from babelcap.storage import parquet_errors, read_text
+
+MAX_LISTED = 20
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for an error, in one line of bounded length whatever a file has for names."""
+    short = [" ".join(name.split())[:60] or repr(name) for name in names]
+    more = f" and {len(short) - MAX_LISTED} more" if len(short) > MAX_LISTED else ""
+    return (", ".join(short[:MAX_LISTED]) or "none") + more
 
 
 def read_columns(path: Path) -> dict[str, list[Any]]:
@@ -22,7 +32,7 @@ def read_columns(path: Path) -> dict[str, list[Any]]:
         raise UserError(f"{path}: found the ending {path.suffix!r}; give .jsonl, .csv, .tsv or .parquet")
     twice = next((name for name, number in Counter(names).items() if number > 1), None)
     if twice is not None:
-        raise UserError(f"{path}: two columns are called {twice!r}; give each a name of its own")
+        raise UserError(f"{path}: two columns are called {listed([twice])!r}; give each a name of its own")
     if not columns or not columns[0]:
         raise UserError(f"{path}: no points; a table has a line of column names and then a line a point")
     return dict(zip(names, columns, strict=True))

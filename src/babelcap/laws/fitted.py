@@ -196,7 +196,7 @@ class Fit(Law):
         variance = variance + (0.0 if of_mean else self.noise**2)
         reach = stats.t.ppf(0.5 + self.confidence / 2, self.uncertainty.freedom) * np.sqrt(variance)
         middle = self.predict(at)
-        with np.errstate(over="ignore"):  # no bound
+        with np.errstate(over="ignore", invalid="ignore"):  # no bound
             return middle * np.exp(-reach), middle * np.exp(reach)
 
     def to_record(self) -> LawFit:

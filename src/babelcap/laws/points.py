@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from babelcap.errors import UserError
+from babelcap.laws.columns import listed
 from babelcap.laws.forms import Form
 from babelcap.laws.solver import Array
 
@@ -57,7 +58,7 @@ def make_points(
     columns = with_compute(dict(columns)) if "C" in form.columns else dict(columns)
     missing = [name for name in form.columns if name not in columns]
     if missing:
-        found = ", ".join(columns) or "none"
+        found = listed(columns)
         raise UserError(f"form {form.name} needs the column {missing[0]}; found {found} (name yours with --map)")
     target = np.atleast_1d(positive_numbers("y", y))
     clean = {name: np.atleast_1d(positive_numbers(name, columns[name])) for name in form.columns}

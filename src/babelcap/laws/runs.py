@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.errors import UserError
-from babelcap.laws.columns import read_columns
+from babelcap.laws.columns import listed, read_columns
 from babelcap.laws.forms import FORMS
 from babelcap.laws.points import check_determined, make_points
 from babelcap.measures import EVAL, LOSS, TARGETS, loss_measure
@@ -74,7 +74,7 @@ class Source:
                 raise UserError("target: found none; name at least one, as UC")
             unknown = next((name for name in names if self.columns and name not in self.columns), None)
             if unknown is not None:
-                raise UserError(f"target: {self.path} has no column {unknown}; found {', '.join(self.columns)}")
+                raise UserError(f"target: {self.path} has no column {unknown}; found {listed(self.columns)}")
             return names
         there = set(self.columns) or {
             name for record in self.records for result in record.results for name in result.per_split
@@ -84,7 +84,7 @@ class Source:
             return (splits or list(TARGETS)) if every else (splits[:1] or [TARGETS[0]])
         loss = next((name for name in (self.names.get("y"), *LOSS_COLUMNS) if name in self.columns), None)
         if loss is None:
-            found = ", ".join(self.columns)
+            found = listed(self.columns)
             raise UserError(
                 f"{self.path}: no column y nor loss; found {found}; name the loss with --target or --map y="
             )
@@ -99,7 +99,7 @@ class Source:
         if group is None:
             return found
         if group not in found.columns:
-            raise UserError(f"group: found {group!r}; choose one of {', '.join(found.columns)}")
+            raise UserError(f"group: found {group!r}; choose one of {listed(found.columns)}")
         return Table(found.columns, found.y, [str(value) for value in found.columns[group]], target, found.taken)
 
 
@@ -113,14 +113,16 @@ def read_source(path: str | Path, names: Mapping[str, str] | None = None) -> Sou
     columns = read_columns(path)
     for ours, theirs in names.items():
         if theirs not in columns:
-            raise UserError(f"map: {ours}={theirs}, but {path} has no column {theirs}; found {', '.join(columns)}")
+            raise UserError(f"map: {ours}={theirs}, but {path} has no column {theirs}; found {listed(columns)}")
     return Source(path, (), columns, names)
 
 
 def _table_of_columns(source: Source, target: str, group: str | None) -> Table:
     columns = source.columns | {ours: source.columns[theirs] for ours, theirs in source.names.items()}
+    if target not in columns:
+        raise UserError(f"target: {source.path} has no column {target}; found {listed(source.columns)}")
     if group is not None and group not in columns:
-        raise UserError(f"group: {source.path} has no column {group}; found {', '.join(source.columns)}")
+        raise UserError(f"group: {source.path} has no column {group}; found {listed(source.columns)}")
     suffixed = f"T_{target}"  # one T a target, where a table holds several targets
     if "T" not in columns and suffixed in columns:
         columns["T"] = columns[suffixed]
@@ -155,7 +157,7 @@ def table_of_runs(
     num_groups = len(set(groups))
     taken = (
         f"{len(rows)} of {len(records)} runs: {choice.kind if choice.kind != ALL else 'all kinds'}, "
-        f"{'family ' + family if family != ALL else 'all families'}, {target} of {choice.measure} on {split}"
+        f"{'family ' + listed([family]) if family != ALL else 'all families'}, {target} of {choice.measure} on {split}"
         + (f", seeds of a run kept together ({num_groups} groups)" if num_groups < len(rows) else "")
         + (f"; left out: {_left_out(left)}" if left else "")
     )
@@ -226,7 +228,7 @@ def _only_split(records: Sequence[RunRecord], measure: str, path: Path | str) ->
     if EVAL in splits or not splits:
         return EVAL
     if len(splits) > 1:
-        raise UserError(f"split: {path} has {measure} on {', '.join(sorted(splits))}; choose one with --split")
+        raise UserError(f"split: {path} has {measure} on {listed(sorted(splits))}; choose one with --split")
     return splits.pop()
 
 
@@ -240,19 +242,16 @@ def _groups(rows: Sequence[RunRecord], records: Sequence[RunRecord]) -> list[str
 
 
 def _left_out(left: Counter[str]) -> str:
-    return ", ".join(f"{number} {what}" for what, number in left.most_common()) or "none left out"
+    return listed(f"{number} {what}" for what, number in left.most_common())
 
 
 def _there_are(records: Sequence[RunRecord]) -> str:
     kinds, families = ({getattr(record, name) for record in records} for name in ("kind", "family"))
-    return f"kinds: {', '.join(sorted(kinds))}; families: {', '.join(sorted(families))}"
+    return f"kinds: {listed(sorted(kinds))}; families: {listed(sorted(families))}"
 
 
 def _measures_of(records: Sequence[RunRecord]) -> str:
     results = [result for record in records for result in record.results]
     targets = sorted({name for result in results for name in result.per_split})
     measures = sorted({f"{result.measure} on {result.split}" for result in results})
-    return (
-        f"found targets {', '.join(targets) or 'none'}, measures {', '.join(measures) or 'none'} "
-        "(choose with --target, --measure and --split)"
-    )
+    return f"found targets {listed(targets)}, measures {listed(measures)} (choose with --target, --measure and --split)"

@@ -15,7 +15,7 @@ from babelcap.coverage import Coverage
 from babelcap.errors import UserError
 from babelcap.laws.runs import MAIN
 from babelcap.measures import CAPTION_PREFIX, CHANCE, EVAL, UNSEEN, caption_measure
-from babelcap.records import RunRecord, find_result, initial_losses, read_run_records
+from babelcap.records import RunRecord, find_result, first_problem, initial_losses, read_run_records
 from babelcap.report.gallery_file import GalleryFile, ShownPicture
 from babelcap.report.statistics import Estimate, share_over_seeds
 from babelcap.storage import read_text
@@ -188,7 +188,7 @@ def _read(path: Path, kind: type[File]) -> File:
     try:
         return kind.model_validate_json(read_text(path))
     except ValidationError as error:
-        raise UserError(f"{path}: {_first(error)}; it may be damaged, build it again with the study") from None
+        raise UserError(f"{path}: {first_problem(error)}; it may be damaged, build it again with the study") from None
 
 
 def _coverage(config: dict[str, JsonValue], path: Path) -> Coverage:
@@ -200,13 +200,7 @@ def _coverage(config: dict[str, JsonValue], path: Path) -> Coverage:
     try:
         return Coverage.model_validate(found)
     except ValidationError as error:
-        raise UserError(f"{path}: config.{source}.coverage: {_first(error)}") from None
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]
+        raise UserError(f"{path}: config.{source}.coverage: {first_problem(error)}") from None
 
 
 def has_captions(record: RunRecord) -> bool:
