@@ -26,9 +26,7 @@ class Wanted:
     target: str | None = typer.Option(
         None, "--target", help="Test splits, as UC,ST,SC; in a table, the column with the loss (else y or loss)."
     )
-    measure: str | None = typer.Option(
-        None, "--measure", help="Which loss of runs.jsonl: cross_entropy/sample_mean/raw"
-    )
+    measure: str | None = typer.Option(None, "--measure", help="Which loss of runs.jsonl; the raw one where not given.")
     split: str | None = typer.Option(
         None, "--split", help="The corpus split of the loss; eval where there are several."
     )
