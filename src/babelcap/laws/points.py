@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def mean_over_groups(
     means = {
         name: np.bincount(rows, np.asarray(values, dtype=float)) / sizes
         for name, values in columns.items()
-        if len(values) == len(rows) and all(isinstance(value, int | float) for value in values)
+        if len(values) == len(rows) and all(isinstance(value, Real) for value in values)
     }
     return means, np.bincount(rows, positive_numbers("y", y)) / sizes
 
