@@ -123,7 +123,7 @@ def test_groups_have_to_carry_the_law() -> None:
 
 
 def test_a_term_that_vanishes_gives_no_start_and_no_singular_matrix() -> None:
-    """The first fit has nothing in its second term, the second is infinite, the third is twice one and once the other."""
+    """The first fit has nothing in its second term, the second is infinite, the third fits exactly."""
     basis = np.array([[[1.0, 2.0], [0.0, 0.0]], [[np.inf, 1.0], [np.inf, np.inf]], [[0.25, 0.5], [0.5, 0.0]]])
     with np.errstate(invalid="ignore"):
         sizes = non_negative_least_squares(basis)
