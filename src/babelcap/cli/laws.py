@@ -224,8 +224,10 @@ def predict(wanted: Wanted, points: Path = POINTS_OR_LAW, at: str = AT, form: st
 def plan(
     wanted: Wanted,
     points: Path = POINTS_OR_LAW,
-    budget: float = typer.Option(None, "--budget", help="Compute in multiply-accumulates: the best P and S for it."),
-    loss: float = typer.Option(None, "--loss", help="A loss to reach: the cheapest P and S for it."),
+    budget: float = typer.Option(
+        None, "--budget", min=0, help="Compute in multiply-accumulates: the best P and S for it."
+    ),
+    loss: float = typer.Option(None, "--loss", min=0, help="A loss to reach: the cheapest P and S for it."),
     lower_T: str = typer.Option(None, "--lower-t", help="T from and to, as 6,4: what that is worth in P and in S."),
     form: str = FORM,
     at: str = typer.Option(None, "--at", help="The law's other columns, as T=4."),
