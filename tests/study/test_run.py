@@ -77,7 +77,7 @@ def test_what_a_study_leaves(finished: Path) -> None:
     assert list(records) == sorted(records)
     main = records["micro-gemma-s.balanced.s0.b000006"]
     assert (main.study, main.family, main.size, main.base) == ("tiny", "gemma", "micro-gemma-s", "balanced")
-    assert (main.num_steps, main.S, main.extra["kind"]) == (6, 48, "main")
+    assert (main.num_steps, main.S, main.kind) == (6, 48, "main")
     assert sum(main.extra["samples_by_pair"].values()) == 48
     measures = {(result.measure, result.split) for result in main.results}
     assert ("cross_entropy/sample_mean/conditioned/shuffled", "eval") in measures
@@ -91,11 +91,12 @@ def test_what_a_study_leaves(finished: Path) -> None:
 
 
 def test_controls_and_finetuning_are_what_they_say(finished: Path) -> None:
-    records = {record.extra["kind"]: record for record in read_run_records(finished / "runs.jsonl")}
+    records = {record.kind: record for record in read_run_records(finished / "runs.jsonl")}
     assert set(records["no-translation"].extra["samples_by_pair"]) == {"caption-en", "caption-de"}
     assert records["unfit-translation"].corpus_hash != records["main"].corpus_hash
     assert records["unfit-translation"].model_hash == records["main"].model_hash
     tuned: RunRecord = records["finetuned"]
+    assert tuned.started_from == records["main"].run
     assert any(pair in tuned.extra["samples_by_pair"] for pair in ("caption-es", "caption-zh", "caption-ru"))
     assert tuned.initial == [r for r in records["main"].results if r.measure.startswith("cross_entropy")]
     captions = next(result for result in tuned.results if result.measure == "captions/language/plain")

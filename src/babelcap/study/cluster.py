@@ -15,7 +15,6 @@ from babelcap.jobs.slurm import submit
 from babelcap.records import RunRecord, write_run_records
 from babelcap.storage import read_json
 from babelcap.study.finish import build_page
-from babelcap.study.laws import write_laws
 from babelcap.study.records import RUNS
 from babelcap.training.config import TrainConfig
 from babelcap.training.cost import run_cost
@@ -154,12 +153,10 @@ def gather_cluster_study(path: Path, overrides: list[str]) -> tuple[Path, list[s
                 missing.append(name)
                 continue
             record = RunRecord.model_validate(read_json(place / "record.json"))
-            named = {"run": name, "study": study.name, "size": job.size, "extra": record.extra | {"kind": "main"}}
-            records.append(record.model_copy(update=named))
+            records.append(record.model_copy(update={"run": name, "study": study.name, "size": job.size}))
     if not records:
         raise UserError(f"{path}: none of its {len(missing)} runs has ended yet (their records go to {study.output})")
     write_run_records(study.output / RUNS, sorted(records, key=lambda record: record.run))
-    write_laws(study.output)
     return build_page(study.output), missing
 
 

@@ -7,12 +7,12 @@ from babelcap.config import content_hash
 from babelcap.errors import UserError
 from babelcap.storage import read_json, write_json
 from babelcap.study.config import StudyConfig
-from babelcap.study.gallery import GALLERY, write_gallery
+from babelcap.study.gallery import write_gallery
 from babelcap.study.grid import Plan
-from babelcap.study.laws import write_laws
 from babelcap.study.records import RUNS, write_records
 
 FINISHED = "finished.json"
+LAWS = "laws.json"
 REPORT = Path("report") / "index.html"
 
 
@@ -24,22 +24,21 @@ def finish_study(plan: Plan, study: Path) -> Path:
         return report
     write_records(plan, study)
     write_gallery(plan, study)
-    write_laws(study)
     build_page(study)
     write_json(marker, {"hash": what, "report": str(REPORT)})
     return report
 
 
 def build_page(study: Path) -> Path:
-    """The report, from runs.jsonl, gallery.json and timing.json of the study's folder."""
+    """laws.json and the report, from runs.jsonl, gallery.json and timing.json of the study's folder."""
     if not (study / RUNS).is_file():
         raise UserError(f"{study} has no {RUNS}; run the study first (babelcap study run)")
-    if not (study / GALLERY).is_file():
-        write_json(study / GALLERY, {"pictures": []})
-    from babelcap.report import build_report
+    from babelcap.report import read_report
+    from babelcap.report.study_laws import law_entries
 
-    build_report(study)
-    return study / REPORT
+    report = read_report(study)
+    write_json(study / LAWS, law_entries(report.laws))
+    return report.write((study / REPORT).parent)
 
 
 def _digest(hashes: list[str], config: StudyConfig) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from babelcap.coverage import CAPTION, Pair
 from babelcap.data.store.index import CorpusIndex
+from babelcap.measures import EVAL, Variant
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import write_json
@@ -19,7 +20,7 @@ from babelcap.study.grid import FINETUNED, Plan, PlannedRun
 from babelcap.study.steps import CAPTIONS
 
 GALLERY = "gallery.json"
-SPLIT, SHOWN = "eval", ("plain", "prefix")
+SHOWN: tuple[Variant, ...] = ("plain", "prefix")
 
 
 def shown_runs(plan: Plan) -> list[PlannedRun]:
@@ -58,7 +59,7 @@ def _read_captions(run: PlannedRun, study: Path) -> list[dict[str, Any]]:
     assert run.captions is not None
     path = study / run.captions.folder / CAPTIONS
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["split"] == SPLIT and line["variant"] in SHOWN]
+    return [line for line in lines if line["split"] == EVAL and line["variant"] in SHOWN]
 
 
 def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
@@ -88,16 +89,18 @@ def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list
 
 
 def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
-    score = line["score"]
-    return {
-        "run": run,
-        "language": line["language"],
-        "variant": line["variant"],
-        "text": line["text"],
-        "language_right": score["right_language"],
-        "objects_right": score["num_objects_right"] / max(1, score["num_objects"]),
-        "colours_right": score["num_colours_right"] / max(1, score["num_colours_stated"]),
-    }
+    """The whole caption, whether all of it is right, and the words of it that are not: [start, end, what].
+
+    Right is what names something of the picture, in the language asked for and well formed, and says nothing wrong.
+    """
+    score, marks = line["score"], line.get("marks")
+    kept = {name: line[name] for name in ("language", "variant", "text")}
+    kept |= {"run": run, "language_right": score["right_language"]}
+    if marks is None:
+        return kept
+    marks = [list(mark.values()) if isinstance(mark, dict) else list(mark) for mark in marks]
+    right = line["right"] and not marks and score["well_formed"] and score["num_objects_right"] > 0
+    return kept | {"marks": marks, "right": bool(right)}
 
 
 def write_gallery(plan: Plan, study: Path) -> None:

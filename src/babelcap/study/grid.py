@@ -1,7 +1,7 @@
 """From a study's configuration to its steps: worlds, bases, prepared models, runs, fine-tuning and their measures."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -36,6 +36,7 @@ class PlannedRun:
     initial: Step  # loss of the model that the training started from
     loss: Step
     captions: Step | None
+    started_from: str = ""  # name of the run that fine-tuning goes on from
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class _Planner:
         name = f"{slug}.b{block.num_steps:06d}"
         leg = plan_legs((block.num_steps,), config.training.schedule)[0].name
         self._add_run(name, FINETUNED, cell, tuned, initial, leg, is_final=True)
+        self.runs[-1] = replace(self.runs[-1], started_from=f"{cell.slug}.b{budget:06d}")
 
     def _add_run(self, name: str, kind: str, cell: Cell, train: Step, initial: Step, leg: str, is_final: bool) -> None:
         model = f"{leg}/model"

@@ -5,13 +5,12 @@
 
 from pathlib import Path
 
-from babelcap.records import EvalResult, RunRecord, write_run_records
+from babelcap.records import EvalResult, RunRecord, initial_losses, write_run_records
 from babelcap.storage import read_json
 from babelcap.study.grid import Plan, PlannedRun
 from babelcap.study.steps import read_results
 
 RUNS = "runs.jsonl"
-T_MEASURE = "cross_entropy/sample_mean/raw"
 CHANCE = "/chance"
 
 
@@ -31,15 +30,17 @@ def collect_record(run: PlannedRun, study_name: str, study: Path) -> RunRecord:
         update={
             "run": run.name,
             "study": study_name,
+            "kind": run.kind,
+            "started_from": run.started_from,
             "family": run.family,
             "size": run.size,
             "base": run.base,
             "seed": run.seed,
-            "T": next((result.per_split for result in initial if result.measure == T_MEASURE), {}),
+            "T": initial_losses(initial),
             "initial": initial,
             "results": results,
             "config_hash": run.train.hash,
-            "extra": extra | {"kind": run.kind, "chance": chance_of(results)},
+            "extra": extra | {"chance": chance_of(results)},
         }
     )
 

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from babelcap.errors import UserError
-from babelcap.measures import LOSS
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
-from babelcap.records import EvalResult, RunRecord, compute_macs
+from babelcap.records import EvalResult, RunRecord, compute_macs, initial_losses
 from babelcap.storage import read_json, write_json
 from babelcap.training.config import TrainConfig
 from babelcap.training.loop import LegRun
@@ -35,7 +34,7 @@ def make_record(
         batch_size=config.batch_size,
         S=num_samples,
         C=compute_macs(num_samples, numbers["F"], numbers["P"], numbers["Pt"]),
-        T=losses_before(initial),
+        T=initial_losses(initial),
         initial=initial,
         results=results,
         num_target_tokens=progress.num_target_tokens,
@@ -45,11 +44,6 @@ def make_record(
         **numbers,
         **leg_run.hashes,
     )
-
-
-def losses_before(initial: list[EvalResult]) -> dict[str, float]:
-    """T of each test split, where it was measured."""
-    return next((result.per_split for result in initial if result.measure == LOSS), {})
 
 
 def read_record(folder: Path) -> RunRecord:

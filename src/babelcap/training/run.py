@@ -29,7 +29,7 @@ from babelcap.models.checkpoints.saving import save_captioner
 from babelcap.models.checkpoints.weights import resolve_folder
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.freezing import apply_policy
-from babelcap.records import EvalResult, RunRecord
+from babelcap.records import EvalResult, RunRecord, initial_losses
 from babelcap.storage import write_json
 from babelcap.training.checkpoint import (
     find_damage,
@@ -52,7 +52,6 @@ from babelcap.training.record import (
     RECORD,
     RESULTS,
     folder_hash,
-    losses_before,
     make_record,
     model_numbers,
     read_record,
@@ -212,7 +211,7 @@ def _evaluate_finished(run: Run, leg: Leg) -> None:
     if run.world.is_first:
         say(f"{folder} is done; evaluating its model")
         results = _measure(run, folder, load_model(exported, dtype=torch.float32))
-        update = {"initial": initial, "T": losses_before(initial), "results": results}
+        update = {"initial": initial, "T": initial_losses(initial), "results": results}
         write_record(folder, record.model_copy(update=update))
 
 

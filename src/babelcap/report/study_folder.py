@@ -4,20 +4,23 @@ A cell is what differs in the seed alone: kind, size, base and number of samples
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, FiniteFloat, JsonValue, ValidationError
 
 from babelcap.coverage import Coverage
 from babelcap.errors import UserError
-from babelcap.records import EvalResult, RunRecord, read_run_records
+from babelcap.laws.runs import MAIN
+from babelcap.measures import CAPTION_PREFIX, CHANCE, EVAL, UNSEEN, caption_measure
+from babelcap.records import RunRecord, find_result, first_problem, initial_losses, read_run_records
+from babelcap.report.gallery_file import GalleryFile, ShownPicture
 from babelcap.report.statistics import Estimate, share_over_seeds
-from babelcap.storage import read_json
+from babelcap.storage import read_text
 
-MAIN, FINETUNED = "main", "finetuned"
+FINETUNED = "finetuned"
 CONTROLS = ("no-translation", "unfit-translation")
 KIND_NAMES = {
     MAIN: "translations that fit their image",
@@ -26,8 +29,32 @@ KIND_NAMES = {
     FINETUNED: "fine-tuned on full coverage",
 }
 RUNS, GALLERY, STUDY, TIMING = "runs.jsonl", "gallery.json", "study.json", "timing.json"
-UNSEEN = "unseen"
-EVAL, HOLDOUT = "eval", "holdout"
+WORLD = "world"  # where the pictures come from, as study.json names it; or a corpus
+File = TypeVar("File", bound=BaseModel)
+
+
+class StudyFile(BaseModel):
+    """study.json."""
+
+    config: dict[str, JsonValue] = {}
+    hash: str = ""
+
+
+class TimedStep(BaseModel):
+    kind: str = ""
+
+
+class Sitting(BaseModel):
+    workers: int = 1
+
+
+class TimingFile(BaseModel):
+    """timing.json: how long a study took."""
+
+    steps: list[TimedStep] = []
+    core_seconds: dict[str, FiniteFloat] = {}
+    wall_seconds: FiniteFloat | None = None
+    sessions: list[Sitting] = []
 
 
 class CellKey(NamedTuple):
@@ -57,10 +84,10 @@ class Cell:
 class Study:
     records: tuple[RunRecord, ...]
     coverage: Coverage = field(default_factory=Coverage)
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, JsonValue] = field(default_factory=dict)
     config_hash: str = ""
-    pictures: tuple[dict[str, Any], ...] = ()
-    timing: dict[str, Any] = field(default_factory=dict)
+    pictures: tuple[ShownPicture, ...] = ()
+    timing: TimingFile = field(default_factory=TimingFile)
 
     @property
     def name(self) -> str:
@@ -76,12 +103,15 @@ class Study:
     def unseen_languages(self) -> list[str]:
         return list(self.coverage.caption_languages(seen=False))
 
+    def language_name(self, code: str) -> str:
+        return self.coverage.language(code).name.removeprefix("simplified ")
+
     def cells(self, *kinds: str) -> list[Cell]:
         """By kind, parameters, base and samples."""
         found: dict[CellKey, list[RunRecord]] = {}
         for record in self.records:
-            if not kinds or kind_of(record) in kinds:
-                key = CellKey(kind_of(record), record.size, record.base, record.S)
+            if not kinds or record.kind in kinds:
+                key = CellKey(record.kind, record.size, record.base, record.S)
                 found.setdefault(key, []).append(record)
         order = list(KIND_NAMES)
         cells = [Cell(key, tuple(sorted(group, key=lambda record: record.seed))) for key, group in found.items()]
@@ -102,7 +132,7 @@ class Study:
         with_captions = [cell for cell in cells if any(has_captions(record) for record in cell.records)] or cells
         return max(
             with_captions,
-            key=lambda cell: (cell.records[0].P, cell.key.S, len(cell.records), -_mean_before(cell), cell.key.base),
+            key=lambda cell: (cell.records[0].P, cell.key.S, len(cell.records), -_lowest(cell), cell.key.base),
         )
 
     def beside(self, kind: str, main: Cell) -> tuple[Cell, Cell] | None:
@@ -122,18 +152,10 @@ class Study:
 
     def finetuned(self, main: Cell) -> tuple[Cell, Cell] | None:
         """Fine-tuned runs and the runs they started from, seed by seed: of the largest model that was fine-tuned."""
-        sources = {(r.size, r.base, r.seed, r.num_steps): r for r in self.records if kind_of(r) == MAIN}
+        by_name = {record.run: record for record in self.records}
         pairs = []
         for cell in self.cells(FINETUNED):
-            found = []
-            for tuned in cell.records:
-                steps = source_steps(tuned)
-                budgets = [key[3] for key in sources if key[:3] == (tuned.size, tuned.base, tuned.seed)]
-                if steps is None and budgets:
-                    steps = max(budgets)
-                source = sources.get((tuned.size, tuned.base, tuned.seed, steps or 0))
-                if source is not None:
-                    found.append((tuned, source))
+            found = [(tuned, by_name[tuned.started_from]) for tuned in cell.records if tuned.started_from in by_name]
             if found:
                 key = CellKey(MAIN, cell.key.size, cell.key.base, found[0][1].S)
                 pairs.append((Cell(cell.key, tuple(a for a, _ in found)), Cell(key, tuple(b for _, b in found))))
@@ -148,56 +170,49 @@ def read_study(folder: Path) -> Study:
     records = read_run_records(folder / RUNS)
     if not records:
         raise UserError(f"{folder / RUNS}: no runs; a study writes one line a finished run")
-    settings = _optional(folder / STUDY)
-    config = settings.get("config", {})
-    coverage = Coverage()
-    if "coverage" in config.get("world", {}):
-        try:
-            coverage = Coverage.model_validate(config["world"]["coverage"])
-        except ValidationError as error:
-            raise UserError(f"{folder / STUDY}: config.world.coverage: {error.errors()[0]['msg']}") from None
+    settings = _read(folder / STUDY, StudyFile)
     return Study(
         tuple(sorted(records, key=lambda record: record.run)),
-        coverage,
-        config,
-        str(settings.get("hash", "")),
-        tuple(_optional(folder / GALLERY).get("pictures", [])),
-        _optional(folder / TIMING),
+        _coverage(settings.config, folder / STUDY),
+        settings.config,
+        settings.hash,
+        tuple(_read(folder / GALLERY, GalleryFile).pictures),
+        _read(folder / TIMING, TimingFile),
     )
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: found a {type(found).__name__}, expected an object; it may be of another kind")
-    return found
+def _read(path: Path, kind: type[File]) -> File:
+    """A file of the study's folder; as if empty where there is none."""
+    if not path.is_file():
+        return kind()
+    try:
+        return kind.model_validate_json(read_text(path))
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}; it may be damaged, build it again with the study") from None
 
 
-def kind_of(record: RunRecord) -> str:
-    return str(record.extra.get("kind", MAIN))
-
-
-def source_steps(tuned: RunRecord) -> int | None:
-    """The steps of the run that fine-tuning started from: `...from001200...` in its name, where it is named so."""
-    digits = tuned.run.partition(".from")[2].partition(".")[0]
-    return int(digits) if digits.isdigit() else None
+def _coverage(config: dict[str, JsonValue], path: Path) -> Coverage:
+    source = config.get("source", WORLD)
+    pictures = config.get(source) if isinstance(source, str) else None
+    found = pictures.get("coverage") if isinstance(pictures, dict) else None
+    if found is None:
+        return Coverage()
+    try:
+        return Coverage.model_validate(found)
+    except ValidationError as error:
+        raise UserError(f"{path}: config.{source}.coverage: {first_problem(error)}") from None
 
 
 def has_captions(record: RunRecord) -> bool:
-    return any(result.measure.startswith("captions/") for result in record.results)
+    return any(result.measure.startswith(CAPTION_PREFIX) for result in record.results)
 
 
-def find(results: Sequence[EvalResult], measure: str, split: str = EVAL) -> EvalResult | None:
-    return next((result for result in results if result.measure == measure and result.split == split), None)
-
-
-def value(record: RunRecord, measure: str, at: str, split: str = EVAL, before: bool = False) -> float | None:
-    """Of a measure after training (or before): at a test split, `unseen` or a pair. None where it was not measured."""
-    found = find(record.initial if before else record.results, measure, split)
-    if found is None:
-        return None
-    number = found.per_split.get(at, found.per_pair.get(at))
-    return None if number is None or math.isnan(number) else number
+def value(record: RunRecord, measure: str, at: str, split: str = EVAL) -> float | None:
+    """Of a measure after training: at a test split, `unseen` or a pair. None where it was not measured; NaN where it
+    was measured of nothing, such as the share of colours that are right where none was named.
+    """
+    found = find_result(record.results, measure, split)
+    return None if found is None else found.at(at)
 
 
 def values(cell: Cell, measure: str, at: str, split: str = EVAL) -> list[float]:
@@ -209,22 +224,29 @@ def values(cell: Cell, measure: str, at: str, split: str = EVAL) -> list[float]:
 
 def num_pictures(cell: Cell, measure: str, split: str = EVAL) -> int:
     """How many pictures a caption measure rests on in one language of one seed: the fewest of all."""
-    found = [find(record.results, measure, split) for record in cell.records]
+    found = [find_result(record.results, measure, split) for record in cell.records]
     return min((min(result.num_samples.values(), default=0) for result in found if result is not None), default=0)
 
 
 def share(cell: Cell, name: str, variant: str, at: str = UNSEEN, split: str = EVAL) -> Estimate | None:
     """A caption measure, as share(cell, "objects", "prefix"), over the seeds of a cell."""
-    measure = f"captions/{name}/{variant}"
+    measure = caption_measure(name, variant)
     return share_over_seeds(values(cell, measure, at, split), num_pictures(cell, measure, split))
 
 
 def chance(cell: Cell, name: str, split: str = EVAL) -> float | None:
-    """What true captions of other pictures reach."""
-    found = values(cell, f"captions/{name}/chance", UNSEEN, split)
+    """What true captions of other pictures reach; of relations, what a blind guess between opposites does."""
+    found = [number for number in values(cell, caption_measure(name, CHANCE), UNSEEN, split) if not math.isnan(number)]
     return math.fsum(found) / len(found) if found else None
 
 
-def _mean_before(cell: Cell) -> float:
-    found = [record.T["UC"] for record in cell.records if "UC" in record.T]
-    return sum(found) / len(found) if found else math.inf
+def initial_loss(cell: Cell) -> float | None:
+    """The paper's T of unseen captioning, mean over seeds."""
+    losses = [initial_losses(record.initial) for record in cell.records]
+    found = [by_split["UC"] for by_split in losses if "UC" in by_split]
+    return sum(found) / len(found) if found else None
+
+
+def _lowest(cell: Cell) -> float:
+    found = initial_loss(cell)
+    return math.inf if found is None or math.isnan(found) else found

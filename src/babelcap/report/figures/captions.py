@@ -1,4 +1,4 @@
-"""Figures of a study's captions and losses, in the style of the law figures: the poster's 3, 4 and 5 in small.
+"""Figures of a study's captions: their language and content, language by language and by samples.
 
 Each function returns a matplotlib Figure, or None where the runs do not have what it shows.
 """
@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from babelcap.report.claims import gap_values
-from babelcap.report.figures import AXIS_NAMES, GREY, TARGET_NAMES, colour_of, drawing, log_axis, number
-from babelcap.report.law_claims import HELD_OUT_TARGET
-from babelcap.report.reading import CONTROLS, FINETUNED, KIND_NAMES, MAIN, Cell, Study, chance, share, value
-from babelcap.report.statistics import Estimate, over_seeds
-from babelcap.report.study_laws import StudyLaws, held_out_budget
+from babelcap.laws.runs import MAIN
+from babelcap.report.claims import BLIND_GUESS, relation_measure
+from babelcap.report.figures.style import AXIS_NAMES, GREY, colour_of, drawing, number
+from babelcap.report.statistics import NOTHING_NAMED, Estimate
+from babelcap.report.study_folder import CONTROLS, FINETUNED, KIND_NAMES, Cell, Study, chance, share
 
 WHITE = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 SIZE_COLOURS = ("#9ecae1", "#4292c6", "#08519c", "#fdae6b", "#e6550d", "#8c2d04", "#969696", "#525252")
@@ -29,10 +27,6 @@ class Series(NamedTuple):
     marker: str
     is_filled: bool
     of: Callable[[str], Estimate | None]  # a language's value
-
-
-def language_names(study: Study) -> dict[str, str]:
-    return {language.code: language.name.removeprefix("simplified ") for language in study.coverage.languages}
 
 
 def prefix_figure(study: Study, main: Cell) -> Figure | None:
@@ -51,9 +45,9 @@ def prefix_figure(study: Study, main: Cell) -> Figure | None:
 
 
 def content_figure(study: Study, main: Cell) -> Figure | None:
-    """Objects and colours right, language by language: this method, its controls, fine-tuning and chance."""
+    """Objects, colours and relations right, language by language: this method, its controls, fine-tuning and chance."""
     panels = []
-    for name, title in (("objects", "objects right"), ("colours", "colours right")):
+    for name in ("objects", "colours", relation_measure(main)):
         series = []
         for kind, colour, marker in zip(CONTROLS, ("#777777", "#8c6d1f"), ("s", "v"), strict=True):
             pair = study.beside(kind, main)
@@ -64,7 +58,8 @@ def content_figure(study: Study, main: Cell) -> Figure | None:
         if tuned is not None:
             label = f"{KIND_NAMES[FINETUNED]}, no prefix"
             series.append(Series(label, colour_of("SC"), "D", True, _content(tuned[0], name, "plain")))
-        panels.append((title, series, chance(main, name)))
+        by_chance = chance(main, name) if name in ("objects", "colours") else BLIND_GUESS
+        panels.append((f"{name} right", series, by_chance))
     return _rows_figure(study, panels)
 
 
@@ -77,10 +72,10 @@ def _rows_figure(study: Study, panels: Sequence[tuple[str, Sequence[Series], flo
     codes, unseen = study.caption_languages, set(study.unseen_languages)
     if not any(one.of(code) for _, series, _ in panels for one in series for code in codes):
         return None
-    names = language_names(study)
     num_seen = sum(code not in unseen for code in codes)
     heights = [-place - (0.6 if code in unseen else 0.0) for place, code in enumerate(codes)]
-    with drawing(2.6 + 3.4 * len(panels), 1.5 + 0.56 * len(codes)) as figure:
+    width = 6.0 if len(panels) == 1 else 1.6 + 2.7 * len(panels)
+    with drawing(width, 1.5 + 0.56 * len(codes)) as figure:
         axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
         for panel, (title, series, by_chance) in zip(axes, panels, strict=True):
             offsets = np.linspace(0.24, -0.24, len(series)) if len(series) > 1 else [0.0]
@@ -102,7 +97,7 @@ def _rows_figure(study: Study, panels: Sequence[tuple[str, Sequence[Series], flo
             if count:
                 axes[0].text(-0.02, height, text, fontsize=7.5, color=GREY, ha="right", va="center",
                              transform=axes[0].get_yaxis_transform())  # fmt: skip
-        axes[0].set_yticks(heights, [names[code] for code in codes])
+        axes[0].set_yticks(heights, [study.language_name(code) for code in codes])
         axes[0].set_ylim(heights[-1] - 0.65, 0.75)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, fontsize=8.5)
@@ -111,8 +106,9 @@ def _rows_figure(study: Study, panels: Sequence[tuple[str, Sequence[Series], flo
 
 def _draw_series(panel: Axes, one: Series, codes: Sequence[str], heights: Sequence[float]) -> None:
     found = [(height, part) for height, code in zip(heights, codes, strict=True) if (part := one.of(code)) is not None]
-    if not found:
-        return
+    for height in [height for height, part in found if not part.is_number]:
+        panel.text(0.01, height, NOTHING_NAMED, fontsize=6.5, color=one.colour, va="center")
+    found = [(height, part) for height, part in found if part.is_number]
     for height, part in found:
         if part.low is not None and part.high is not None:
             panel.plot([part.low, part.high], [height, height], color=one.colour, linewidth=1.1, alpha=0.6)
@@ -147,14 +143,14 @@ def budget_figure(study: Study, main: Cell) -> Figure | None:
     """How language and content come with samples, model by model, in unseen languages."""
     panels = (("language", "plain", "right language, prompt alone"), ("language", "prefix", "right language, prefix"),
               ("objects", "prefix", "objects right, prefix"))  # fmt: skip
-    cells = _one_base_a_size(study, main)
+    cells = one_base_a_size(study, main)
     if not any(share(cell, name, variant) for cell in cells for name, variant, _ in panels):
         return None
     with drawing(8.2, 3.3) as figure:
         axes = figure.subplots(1, len(panels), sharey=True)
         for panel, (name, variant, title) in zip(axes, panels, strict=True):
-            lines = _lines_by_size(study, cells, lambda cell, n=name, v=variant: share(cell, n, v))  # type: ignore[misc]
-            _draw_lines(panel, study, lines)
+            lines = lines_by_size(study, cells, lambda cell, n=name, v=variant: share(cell, n, v))  # type: ignore[misc]
+            draw_lines(panel, study, lines)
             by_chance = chance(main, name)
             if by_chance is not None:
                 panel.axhline(by_chance, color=GREY, linewidth=0.9, linestyle=":")
@@ -162,11 +158,11 @@ def budget_figure(study: Study, main: Cell) -> Figure | None:
                                textcoords="offset points", fontsize=7.5, color=GREY, bbox=WHITE)  # fmt: skip
             panel.set_title(title, fontsize=9)
         _share_axis(axes[0].yaxis, axes[0].set_ylim)
-        _size_legend(figure, axes[0])
+        size_legend(figure, axes[0])
     return figure
 
 
-def _one_base_a_size(study: Study, main: Cell) -> list[Cell]:
+def one_base_a_size(study: Study, main: Cell) -> list[Cell]:
     """Main cells of the headline's base; of sizes that have no such run, of their first base."""
     chosen: dict[str, str] = {}
     for cell in study.cells(MAIN):
@@ -175,18 +171,18 @@ def _one_base_a_size(study: Study, main: Cell) -> list[Cell]:
     return [cell for cell in study.cells(MAIN) if chosen[cell.key.size] == cell.key.base]
 
 
-def _lines_by_size(
+def lines_by_size(
     study: Study, cells: Sequence[Cell], of: Callable[[Cell], Estimate | None]
 ) -> dict[str, list[tuple[int, Estimate]]]:
     lines: dict[str, list[tuple[int, Estimate]]] = {}
     for cell in cells:
         found = of(cell)
-        if found is not None:
+        if found is not None and found.is_number:
             lines.setdefault(cell.key.size, []).append((cell.key.S, found))
     return {size: sorted(points, key=lambda point: point[0]) for size, points in lines.items()}
 
 
-def _draw_lines(panel: Axes, study: Study, lines: dict[str, list[tuple[int, Estimate]]]) -> None:
+def draw_lines(panel: Axes, study: Study, lines: dict[str, list[tuple[int, Estimate]]]) -> None:
     colours, samples = size_colours(study), [S for points in lines.values() for S, _ in points]
     spread = np.linspace(-0.03, 0.03, len(lines)) if len(lines) > 1 else [0.0]
     parameters = {record.size: record.P for record in study.records}
@@ -213,104 +209,6 @@ def _budget_ticks(panel: Axes, budgets: Sequence[int]) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
 
 
-def _size_legend(figure: Figure, panel: Axes) -> None:
+def size_legend(figure: Figure, panel: Axes) -> None:
     handles, labels = panel.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False, fontsize=8)
-
-
-def gap_figure(study: Study, main: Cell) -> Figure | None:
-    """What another picture costs, in nats: zero means that the model does not look."""
-    cells = _one_base_a_size(study, main)
-    targets = [target for target in ("UC", "SC") if any(gap_values(cell, target) for cell in cells)]
-    if not targets:
-        return None
-    with drawing(0.6 + 3.6 * len(targets), 3.3) as figure:
-        axes = np.atleast_1d(figure.subplots(1, len(targets), sharey=True))
-        for panel, target in zip(axes, targets, strict=True):
-            lines = _lines_by_size(study, cells, lambda cell, t=target: over_seeds(gap_values(cell, t)))  # type: ignore[misc]
-            _draw_lines(panel, study, lines)
-            for kind, marker in zip(CONTROLS, ("s", "v"), strict=True):
-                pair = study.beside(kind, main)
-                found = None if pair is None else over_seeds(gap_values(pair[0], target))
-                if pair is not None and found is not None:
-                    panel.plot(pair[0].key.S, found.value, marker, color="#333333", markerfacecolor="white",
-                               markersize=6, zorder=4, label=KIND_NAMES[kind])  # fmt: skip
-            panel.axhline(0, color=GREY, linewidth=0.9)
-            panel.set_title(f"{target}: {TARGET_NAMES[target]}", fontsize=9)
-        axes[0].set_ylabel("loss with another picture\nless loss with the own (nats)")
-        _size_legend(figure, axes[0])
-    return figure
-
-
-def content_against_loss(study: Study) -> Figure | None:
-    """Every run of the grid: objects right against the loss of unseen captioning, prefix given."""
-    colours, shown = size_colours(study), set()
-    points = []
-    for record in study.records:
-        if record.extra.get("kind", MAIN) != MAIN:
-            continue
-        loss = value(record, "cross_entropy/sample_mean/conditioned", "UC")
-        content = value(record, "captions/objects/prefix", "UC")
-        if loss is not None and content is not None:
-            points.append((record, loss, content))
-    if len(points) < 2:
-        return None
-    budgets = sorted({record.S for record, _, _ in points})
-    with drawing(6.2, 4.0) as figure:
-        panel = figure.subplots()
-        for record, loss, content in sorted(points, key=lambda point: (point[0].family, point[0].P, point[0].run)):
-            area = 14 + 46 * (budgets.index(record.S) / max(1, len(budgets) - 1))
-            label = record.size.removeprefix("micro-") if record.size not in shown else None
-            shown.add(record.size)
-            panel.scatter(loss, content, s=area, color=colours[record.size], alpha=0.75, linewidths=0, label=label)
-        by_chance = next((found for cell in study.cells(MAIN) if (found := chance(cell, "objects")) is not None), None)
-        if by_chance is not None:
-            panel.axhline(by_chance, color=GREY, linewidth=0.9, linestyle=":")
-            panel.annotate("chance", (0.01, by_chance), (0, 3), xycoords=("axes fraction", "data"),
-                           textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
-        panel.set_xscale("log")
-        log_axis(panel.xaxis, np.array([loss for _, loss, _ in points]))
-        panel.set_xlabel("UC cross-entropy after the prefix (nats)")
-        panel.set_ylabel("objects right, with prefix")
-        panel.set_ylim(0, 1.02)
-        panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        panel.set_title(f"a dot: one run; the larger, the more samples ({number(budgets[0])} to {number(budgets[-1])})",
-                        fontsize=8, color=GREY)  # fmt: skip
-        legend = panel.legend(frameon=False, fontsize=8, loc="upper right")
-        for handle in legend.legend_handles:
-            if isinstance(handle, PathCollection):
-                handle.set_sizes([32])
-    return figure
-
-
-def held_out_figure(laws: StudyLaws) -> Figure | None:
-    """The largest budget, left out of the fit: what the smaller budgets predict against what was measured."""
-    found = {}
-    for target in ("UC", "ST", "SC"):
-        law = laws.best("conditioned", target)
-        parts = held_out_budget(law.fitted) if law is not None and law.fitted is not None else None
-        if law is not None and parts is not None and law.largest_budget is not None:
-            found[target] = (*parts, law.largest_budget.relative)
-    if not found:
-        return None
-    everything = np.concatenate([np.concatenate(parts[:2]) for parts in found.values()])
-    ends = np.array([everything.min() / 1.1, everything.max() * 1.1])
-    with drawing(4.8, 4.2) as figure:
-        panel = figure.subplots()
-        panel.fill_between(
-            ends, ends / (1 + HELD_OUT_TARGET), ends * (1 + HELD_OUT_TARGET), color="#eeeeee", linewidth=0
-        )
-        panel.plot(ends, ends, color=GREY, linewidth=0.9)
-        for target, (measured, predicted, error) in found.items():
-            panel.plot(predicted, measured, "o", color=colour_of(target), markersize=5, alpha=0.75, markeredgewidth=0,
-                       label=f"{target} {TARGET_NAMES[target]}: off by {100 * error:.2g} %")  # fmt: skip
-        for axis, name in ((panel.xaxis, "x"), (panel.yaxis, "y")):
-            getattr(panel, f"set_{name}scale")("log")
-            log_axis(axis, ends)
-        panel.set_xlim(*ends)
-        panel.set_ylim(*ends)
-        panel.set_xlabel("predicted from smaller budgets (nats)")
-        panel.set_ylabel("measured at the largest budget (nats)")
-        panel.legend(frameon=False, fontsize=8, loc="upper left")
-        panel.set_title(f"grey: within {100 * HELD_OUT_TARGET:g} %", fontsize=8, color=GREY)
-    return figure
