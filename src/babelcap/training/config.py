@@ -72,7 +72,6 @@ class TrainConfig(ConfigModel):
     batch_size: int = Field(1024, ge=1)  # samples of one step, over all ranks
     dropout: float | None = Field(None, ge=0, lt=1)  # of states; None: as the model's configuration says
     seed: int = 0
-    evaluate_every_steps: int | None = resource(None)
     export: bool = resource(True)
     coverage: Coverage = Coverage()
     data: DataConfig

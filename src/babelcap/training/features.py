@@ -8,6 +8,7 @@ An image that cannot be decoded has NaN in its place, and is skipped when it is 
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from babelcap.data.feed.images import decode_image, square_pixels
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import BadSample, UserError
 from babelcap.jobs.progress import progress
-from babelcap.storage import read_json, write_json
+from babelcap.models.network.captioner import Captioner
+from babelcap.storage import locked, read_json, write_json
 from babelcap.training.parallel import World
 
 CHUNK = 256  # images
@@ -53,6 +55,23 @@ class FeatureStore:
         if np.isnan(tokens[0, 0]):
             raise BadSample("corrupt image", "no features could be computed")
         return torch.from_numpy(tokens)
+
+
+def open_features(
+    model: Captioner, index: CorpusIndex, data_config: BatchConfig, world: World, device: torch.device
+) -> FeatureStore:
+    """The image tokens of a whole corpus: computed by the first who asks, awaited by others on the same corpus."""
+    tower = [model.encoder.vision_tower, model.encoder.projector]
+    place = index.corpus.folder / "features" / feature_key(weights_hash(tower), data_config.image_size_px)
+    model.to(device).eval()
+
+    def compute(pixels: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return model.encode_images(pixels.to(device))
+
+    # One process speaks for its ranks: the others would wait for it while it waits for them.
+    with locked(place.parent / f"{place.name}.lock") if world.is_first else nullcontext():
+        return build_features(index, place, compute, data_config, world)
 
 
 def build_features(

@@ -35,7 +35,7 @@ from babelcap.records import EvalResult, RunRecord, compute_macs
 from babelcap.storage import atomic_folder, read_json, write_json
 from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
 from babelcap.training.config import TrainConfig
-from babelcap.training.features import build_features, feature_key, weights_hash
+from babelcap.training.features import FeatureStore, open_features
 from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
 from babelcap.training.parallel import World, check_replicas, join_world, shard
@@ -247,19 +247,11 @@ def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
     return TrainingLoader(run.mixture, reader, _loader_config(config), run.world.rank, run.world.size)
 
 
-def _cached_features(run: Run, model: Captioner) -> Callable[[int], torch.Tensor]:
+def _cached_features(run: Run, model: Captioner) -> FeatureStore:
     tower = [model.encoder.vision_tower, model.encoder.projector]
     if any(parameter.requires_grad for module in tower for parameter in module.parameters()):
         raise UserError(f"data.image_features is 'cache', but policy '{run.config.policy}' trains the vision tower")
-    name = feature_key(weights_hash(tower), run.config.data.image_size_px)
-    device = run.world.device
-    model.to(device).eval()
-
-    def compute(pixels: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            return model.encode_images(pixels.to(device))
-
-    return build_features(run.index, run.index.corpus.folder / "features" / name, compute, run.config.data, run.world)
+    return open_features(model, run.index, run.config.data, run.world, run.world.device)
 
 
 def _loader_config(config: TrainConfig) -> LoaderConfig:
