@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from babelcap.config import ConfigModel, resource
+from babelcap.config import ConfigModel, PlainName, resource
 from babelcap.coverage import Coverage
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.feed.mixture import MixtureConfig
@@ -20,6 +20,7 @@ class DataConfig(BatchConfig):
 
     corpus: Path
     split: str = "train"
+    exchange_images: str | None = None  # a task whose annotations get other images: a control (feed/exchange.py)
     mixture: MixtureConfig = MixtureConfig()
     image_features: Literal["compute", "cache"] = resource("compute")  # "cache": the frozen tower runs once per image
     num_workers: int = resource(2, ge=0)
@@ -64,7 +65,7 @@ class LogConfig(ConfigModel):
 
 
 class TrainConfig(ConfigModel):
-    name: str = resource("run")
+    name: PlainName = resource("run")
     model: str  # folder or hub id of the captioner to start from
     output: Path = resource(Path("runs/run"))
     policy: str = "pretraining"  # what trains: see `babelcap model info --policy`

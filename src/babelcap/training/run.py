@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from babelcap.config import content_hash, write_config
+from babelcap.data.feed.exchange import ExchangedImages
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
 from babelcap.data.feed.mixture import Mixture
 from babelcap.data.feed.reader import BatchReader
@@ -59,6 +60,7 @@ class Run:
     processor: CaptionProcessor
     hashes: dict[str, str]
     evaluate: Evaluate | None = None
+    exchanged: ExchangedImages | None = None  # the corpus as the training reads it, where that is not as it is
 
 
 def train(
@@ -84,13 +86,15 @@ def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None
     model_folder = resolve_folder(config.model)
     index = CorpusIndex.open(config.data.corpus)
     mixture = Mixture(index, config.data.mixture, config.coverage, config.seed, config.data.split)
+    exchange = config.data.exchange_images
+    exchanged = ExchangedImages(index, exchange, config.data.split, config.seed) if exchange else None
     hashes = {"model_hash": folder_hash(model_folder), "corpus_hash": index.corpus.content_hash}
     hashes["config_hash"] = content_hash(config)
     if world.is_first:
         _claim_output(config, hashes)
     world.wait()
     legs = plan_legs(config.budgets, config.schedule)
-    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate)
+    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate, exchanged)
 
 
 def _claim_output(config: TrainConfig, hashes: dict[str, str]) -> None:
@@ -235,7 +239,7 @@ def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
     if config.data.image_features == "cache":
         features = _cached_features(run, model)
     reader = BatchReader(
-        run.index,
+        run.exchanged or run.index,
         Tokenizers(
             run.processor.encoder_tokenizer, run.processor.decoder_tokenizer, model.config.decoder_start_token_id
         ),
