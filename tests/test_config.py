@@ -264,7 +264,9 @@ def test_the_hole_is_moved_by_configuration() -> None:
     assert config.coverage.is_seen(Pair.parse("caption-zh"))
 
 
-@pytest.mark.parametrize("name", ["x\ntouch INJ #", "../up", "a/b", "a b", "", ".hidden", "-o", "x;y", "x$(y)", "é", "a" * 201])
+@pytest.mark.parametrize(
+    "name", ["x\ntouch INJ #", "../up", "a/b", "a b", "", ".hidden", "-o", "x;y", "x$(y)", "é", "a" * 201]
+)
 def test_a_name_that_becomes_a_path_or_a_job_is_plain(name: str) -> None:
     class Named(ConfigModel):
         name: PlainName

@@ -24,7 +24,19 @@ from babelcap.errors import UserError
 from babelcap.jobs.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 
 # What `submit` decides itself (another value would break saving, requeueing or the logs) and what has a key of its own.
-RESERVED = {"array", "dependency", "error", "job-name", "kill-on-invalid-dep", "no-requeue", "ntasks", "open-mode", "output", "requeue", "signal"}
+RESERVED = {
+    "array",
+    "dependency",
+    "error",
+    "job-name",
+    "kill-on-invalid-dep",
+    "no-requeue",
+    "ntasks",
+    "open-mode",
+    "output",
+    "requeue",
+    "signal",
+}
 RESERVED |= {"cpus-per-task", "gpus-per-node", "nodes", "ntasks-per-node", "time"}
 # Ports from here on, below those that Linux gives to outgoing connections.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
@@ -124,9 +136,7 @@ def submit(
         raise UserError(f"sbatch refused the job: {reason[-1]}") from None
 
 
-def _script_parameters(
-    command: list[str], cluster: ClusterConfig, name: str, after: Collection[str]
-) -> dict[str, Any]:
+def _script_parameters(command: list[str], cluster: ClusterConfig, name: str, after: Collection[str]) -> dict[str, Any]:
     in_one_line = shlex.join(command).replace("\n", " ")
     parameters = {
         "job_name": name,
@@ -235,7 +245,17 @@ def job_states(jobs: Collection[str]) -> dict[str, str]:
     wanted = set(jobs)
     found = _answers(["squeue", "--all", "--states=all", "--noheader", "--format=%A|%T"])
     if missing := sorted(wanted - found.keys()):
-        found |= _answers(["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State", "--jobs", ",".join(missing)])
+        found |= _answers(
+            [
+                "sacct",
+                "--noheader",
+                "--parsable2",
+                "--allocations",
+                "--format=JobIDRaw,State",
+                "--jobs",
+                ",".join(missing),
+            ]
+        )
     return {job: state for job, state in found.items() if job in wanted}
 
 

@@ -152,11 +152,12 @@ def read_study(folder: Path) -> Study:
     settings = _optional(folder / STUDY)
     config = settings.get("config", {})
     coverage = Coverage()
-    if "coverage" in config.get("world", {}):
+    source = config.get("source", "world")
+    if "coverage" in (config.get(source) or {}):
         try:
-            coverage = Coverage.model_validate(config["world"]["coverage"])
+            coverage = Coverage.model_validate(config[source]["coverage"])
         except ValidationError as error:
-            raise UserError(f"{folder / STUDY}: config.world.coverage: {error.errors()[0]['msg']}") from None
+            raise UserError(f"{folder / STUDY}: config.{source}.coverage: {error.errors()[0]['msg']}") from None
     return Study(
         tuple(sorted(records, key=lambda record: record.run)),
         coverage,
@@ -175,7 +176,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def kind_of(record: RunRecord) -> str:
-    return str(record.extra.get("kind", MAIN))
+    return str(record.extra.get("kind", record.kind))
 
 
 def source_steps(tuned: RunRecord) -> int | None:

@@ -15,7 +15,9 @@ def index(small_corpus: Path) -> CorpusIndex:
 
 
 def translated(index: CorpusIndex) -> list[int]:
-    return [int(row) for pair in index.pairs("train") if pair.task == "translation" for row in index.rows("train", pair)]
+    return [
+        int(row) for pair in index.pairs("train") if pair.task == "translation" for row in index.rows("train", pair)
+    ]
 
 
 def test_no_translation_keeps_its_picture_and_every_picture_is_used_once(index: CorpusIndex) -> None:

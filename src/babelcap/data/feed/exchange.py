@@ -1,7 +1,7 @@
 """A corpus seen with the images of one task exchanged: its annotations stay, each with the picture of another image.
 
-The images that have such annotations in the split are put in a random order, a pure function of the seed, and each gives
-way to the next one: one cycle through all of them, so that no annotation keeps its own picture.
+The images that have such annotations in the split are put in a random order, a pure function of the seed, and each
+gives way to the next one: one cycle through all of them, so that no annotation keeps its own picture.
 """
 
 import numpy as np
