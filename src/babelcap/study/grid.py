@@ -160,6 +160,8 @@ class _Builder:
         step = self._train_step("finetune", slug, settings, inputs, f"{source}/model")
         main = f"{cell.slug}.b{budget:06d}"
         initial = self._loss_step(main, started_from, f"{source}/model", settings)
+        if initial.hash not in {run.loss.hash for run in self.runs}:  # read in another way: with larger images, mostly
+            initial = self._loss_step(f"{slug}.initial", started_from, f"{source}/model", settings)
         training = Training(cell, FINETUNED, step, initial, settings, main)
         self._add_run(f"{slug}.b{block.num_steps:06d}", training, block.num_steps, is_final=True)
 
