@@ -69,7 +69,9 @@ def test_a_study_through_slurm_gives_the_records_of_one_on_this_machine(cluster,
     kinds = {name.split(" ")[0] for name in jobs}
     assert kinds == {"base", "prepare", "corpus", "train", "finetune", "loss", "report"}  # no truth, no captions
     assert json.loads(cluster.call(*submit))["jobs"] == {}  # all are queued
-    states = {step["state"] for step in json.loads(cluster.call(*command, "status", configs["slurm"], "--json"))["steps"]}
+    states = {
+        step["state"] for step in json.loads(cluster.call(*command, "status", configs["slurm"], "--json"))["steps"]
+    }
     assert states <= {"pending", "running", "configuring", "completing", "completed", "done"}
     until = time.monotonic() + PATIENCE_SECONDS
     while (end := cluster.show(jobs["report"])["JobState"]) not in FINAL and time.monotonic() < until:

@@ -13,7 +13,7 @@ from babelcap.config import build_config, content_hash, load_config
 from babelcap.errors import UserError
 from babelcap.jobs import slurm
 from babelcap.jobs.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
-from babelcap.jobs.slurm import ClusterConfig, TrainingTask, distributed_environment, first_host, job_states, submit
+from babelcap.jobs.slurm import ClusterConfig, TrainingTask, distributed_environment, first_host, submit
 
 TRAIN = ["python", "-m", "babelcap", "train", "my run.toml", "seed=1"]
 SLURM_STEP = {
@@ -350,11 +350,3 @@ def test_a_job_can_wait_for_others(tmp_path: Path) -> None:
     assert "#SBATCH --dependency=afterok:7:9\n" in text
     assert "#SBATCH --kill-on-invalid-dep=yes\n" in text
     assert "dependency" not in submit(["true"], ClusterConfig(), tmp_path, "x", dry_run=True)
-
-
-def test_states_come_from_the_queue_and_then_from_the_books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert job_states(["7"]) == {}  # no Slurm
-    program(tmp_path / "squeue", "echo '7|RUNNING'; echo '9|PENDING'")
-    program(tmp_path / "sacct", "echo '5|CANCELLED by 0'")
-    assert job_states(["5", "7", "6"]) == {"5": "CANCELLED", "7": "RUNNING"}

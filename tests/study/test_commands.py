@@ -37,6 +37,14 @@ def test_dry_run_and_status(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "study").exists()
 
 
+def test_status_of_the_published_study_needs_nothing() -> None:
+    paper = Path(__file__).parents[2] / "configs" / "study" / "paper.toml"
+    done = CliRunner().invoke(app, ["study", "status", str(paper)])
+    assert done.exit_code == 0, done.output
+    assert "to do        finetune 11.2B.published.s0.finetuned.from010000\n" in done.stdout
+    assert "paper: 0 of 58 steps done" in done.stdout
+
+
 def test_mistakes_are_one_line(config: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (["study", "run", str(config), "name=x\ntouch INJ #"], "letters, digits"),

@@ -164,7 +164,10 @@ LARGE = {"base": "published", "size": "0.4B", "florence": "owner/florence", "gem
         ({"cluster": {"train": {}}}, "trainings have training.cluster"),
         ({"cluster": {"loss": {"partitions": "x"}}}, "did you mean 'partition'"),
         ({"name": "x\ntouch INJ #"}, "letters, digits"),
-        ({"finetune": [{"sizes": ["micro-gemma-s"], "seeds": [3], "num_images": 1}]}, "no main run of size micro-gemma"),
+        (
+            {"finetune": [{"sizes": ["micro-gemma-s"], "seeds": [3], "num_images": 1}]},
+            "no main run of size micro-gemma",
+        ),
         ({"finetune": [{"sizes": ["micro-gemma-s"], "seeds": [0]}]}, "num_images .* or corpus"),
     ],
 )

@@ -176,6 +176,7 @@ def test_asked_to_stop_it_says_what_to_do_and_goes_on(finished: Path, tmp_path: 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 2, errors
     assert "the same command goes on from there" in errors
+    assert not [path for path in (study / "logs").iterdir() if "Traceback" in path.read_text()]
     process = start(study)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors

@@ -94,9 +94,7 @@ def test_files_of_trainings_are_read_beside_the_study_and_replayed(tmp_path: Pat
         'name = "x"\nmodel = "m"\nbudgets = [9]\nbatch_size = 16\ndata = { corpus = "c", num_workers = 3 }\n'
     )
     study = tmp_path / "study.toml"
-    study.write_text(
-        'training = "train.toml"\n[[grid]]\nsizes = ["micro-gemma-s"]\nbudgets = [4]\nseeds = [0]\n'
-    )
+    study.write_text('training = "train.toml"\n[[grid]]\nsizes = ["micro-gemma-s"]\nbudgets = [4]\nseeds = [0]\n')
     config = load_study(study, ["training.batch_size=32"])
     assert config.training == {"batch_size": 32, "data": {"num_workers": 3}}
     write_json(tmp_path / "config.json", config.model_dump(mode="json"))

@@ -43,7 +43,7 @@ def run(
     """
     settings = _load(config, overrides, workers)
     if dry_run:
-        _show(settings, submit is not None, json_output)
+        _show_dry_run(settings, submit is not None, json_output)
     elif submit is not None:
         from babelcap.study.slurm import submit_study
 
@@ -72,7 +72,16 @@ def status(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output:
     \b
     babelcap study status configs/study/micro.toml
     """
-    _show(_load(config, overrides), False, json_output)
+    from babelcap.study.overview import describe_study, show_states
+
+    settings = _load(config, overrides)
+    described = describe_study(settings)
+    if json_output:
+        typer.echo(json.dumps(described))
+    elif _is_large(settings):
+        typer.echo(show_states(described))
+    else:
+        _show_kinds(described)
 
 
 @group.command()
@@ -129,16 +138,21 @@ def _load(config: Path, overrides: list[str] | None, workers: int | None = None)
     return load_study(config, [*(overrides or []), *([f"num_workers={workers}"] if workers else [])])
 
 
-def _show(settings: "StudyConfig", on_slurm: bool, json_output: bool) -> None:
+def _is_large(settings: "StudyConfig") -> bool:
+    """Whether it has sizes for GPUs, of which the seconds that a core takes say nothing."""
+    return not all(size.startswith("micro-") for block in settings.grid for size in block.sizes)
+
+
+def _show_dry_run(settings: "StudyConfig", on_slurm: bool, json_output: bool) -> None:
     from babelcap.study.overview import describe_study, first_script, show_costs
 
-    is_large = not all(size.startswith("micro-") for block in settings.grid for size in block.sizes)
-    described = describe_study(settings, with_costs=on_slurm or is_large)
+    with_costs = on_slurm or _is_large(settings)
+    described = describe_study(settings, with_costs)
     if on_slurm:
         described["script"] = first_script(settings)
     if json_output:
         typer.echo(json.dumps(described))
-    elif on_slurm or is_large:
+    elif with_costs:
         typer.echo(show_costs(described))
         if on_slurm:
             typer.echo("\nscript of the first training; other jobs differ in name, resources and what they wait for:\n")

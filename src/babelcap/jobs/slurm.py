@@ -40,8 +40,6 @@ RESERVED = {
 RESERVED |= {"cpus-per-task", "gpus-per-node", "nodes", "ntasks-per-node", "time"}
 # Ports from here on, below those that Linux gives to outgoing connections.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
-# A job in one of these will not run again by itself.
-ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
 class ClusterConfig(ConfigModel):
@@ -235,37 +233,6 @@ def requeue(max_requeues: int) -> int:
 def _state_of(job: str) -> str:
     done = subprocess.run(["squeue", "--noheader", "--jobs", job, "--format=%T"], capture_output=True, text=True)
     return done.stdout.strip()
-
-
-def job_states(jobs: Collection[str]) -> dict[str, str]:
-    """What Slurm says of these jobs: squeue of those that it still has in mind, sacct of others where it keeps books.
-
-    A job that neither knows is left out; all are where there is no Slurm.
-    """
-    wanted = set(jobs)
-    found = _answers(["squeue", "--all", "--states=all", "--noheader", "--format=%A|%T"])
-    if missing := sorted(wanted - found.keys()):
-        found |= _answers(
-            [
-                "sacct",
-                "--noheader",
-                "--parsable2",
-                "--allocations",
-                "--format=JobIDRaw,State",
-                "--jobs",
-                ",".join(missing),
-            ]
-        )
-    return {job: state for job, state in found.items() if job in wanted}
-
-
-def _answers(command: list[str]) -> dict[str, str]:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        return {}
-    rows = [line.strip().split("|") for line in done.stdout.splitlines()] if done.returncode == 0 else []
-    return {row[0]: row[1].split()[0] for row in rows if len(row) == 2 and row[1]}  # "CANCELLED by 0"
 
 
 def _say(message: str) -> None:

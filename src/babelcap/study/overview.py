@@ -58,6 +58,12 @@ def first_script(config: StudyConfig) -> str:
     return script_of(config, step)
 
 
+def show_states(described: dict[str, Any]) -> str:
+    lines = [f"{row['state']:<12} {row['name']}" for row in described["steps"]]
+    lines.append(f"{described['name']}: {described['num_done']} of {described['num_steps']} steps done")
+    return "\n".join(lines)
+
+
 def show_costs(described: dict[str, Any]) -> str:
     width = max(len(row["name"]) for row in described["steps"])
     head = f"{'step':<{width}} {'state':<10} {'FLOPs':>9} {'GPUs':>5} {'GPU-hours':>10} {'hours':>7} {'GiB/GPU':>8}"

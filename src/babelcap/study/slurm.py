@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from babelcap.errors import UserError
-from babelcap.jobs.slurm import ENDED, job_states, submit
+from babelcap.jobs.queue import ENDED, job_states
+from babelcap.jobs.slurm import submit
 from babelcap.storage import read_json_object, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.cost import cluster_of
