@@ -82,7 +82,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(tiny: Tiny, queue: Queue)
 
 
 def test_each_kind_asks_for_its_own(tiny: Tiny) -> None:
-    cluster = {"default": {"partition": "cpu", "time_hours": 1}, "loss": {"gpus_per_node": 1}}
+    cluster = {"default": {"partition": "cpu", "time_hours": 1}, "loss": {"gpus_per_node": 4}}
     config = tiny(cluster=cluster, training__cluster={"nodes": 2, "gpus_per_node": 4})
     steps = {step.kind: step for step in study_graph(config).steps}
     asked = {kind: cluster_of(config, kind, step) for kind, step in steps.items()}

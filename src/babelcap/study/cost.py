@@ -32,11 +32,11 @@ class Cost(NamedTuple):
 
 
 def cluster_of(config: StudyConfig, kind: str, step: Step | None = None) -> ClusterConfig:
-    """What a job of this kind asks Slurm for: a training's is in its own configuration."""
+    """What a job of this kind asks Slurm for: a training's is in its own configuration, all others are one task."""
     if step is not None and kind in TRAININGS:
         return build_config(ClusterConfig, step.resources["config"]["cluster"], f"{step.name}: cluster")
     values = merge_values(ClusterConfig, config.cluster.get("default", {}), config.cluster.get(kind, {}))
-    return build_config(ClusterConfig, values, f"cluster.{kind}")
+    return build_config(ClusterConfig, values | {"nodes": 1, "tasks_per_node": 1}, f"cluster.{kind}")
 
 
 def step_costs(config: StudyConfig, steps: Iterable[Step]) -> dict[str, Cost]:
