@@ -7,15 +7,16 @@ given in the TOML file's place to replay a run. `content_hash` covers what affec
 import difflib
 import hashlib
 import json
+import re
 import reprlib
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from babelcap.errors import UserError
@@ -23,6 +24,16 @@ from babelcap.storage import MAX_DEPTH, check_depth, read_json_object, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_MESSAGE = 1000  # characters of what a user is told
+
+
+def plain_name(name: str) -> str:
+    """The name itself where it can be a file, a folder, a job and a word of a script without meaning anything else."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
+        raise ValueError("a name has letters, digits and . _ - only, and starts with a letter or a digit")
+    return name
+
+
+PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
 class ConfigModel(BaseModel):
@@ -38,8 +49,7 @@ def resource(default: Any, **kwargs: Any) -> Any:
 
 def load_config(model: type[Model], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Model:
     values = read_values(Path(path)) if path is not None else {}
-    for override in overrides:
-        _apply(model, values, override)
+    apply_overrides(model, values, overrides)
     where = str(path) if path is not None else "configuration"
     return build_config(model, values, where)
 
@@ -123,6 +133,23 @@ def read_values(path: Path) -> dict[str, Any]:
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the TOML file in it")
     return read_json_object(path) if path.suffix == ".json" else read_toml(path)
+
+
+def merge_values(model: type[BaseModel], below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one model in two layers: blocks are merged key by key, anything else is taken from above."""
+    merged = dict(below)
+    for key, value in above.items():
+        field = model.model_fields.get(key)
+        block = None if field is None else _block_of(field.annotation)
+        under = below.get(key)
+        both = block is not None and isinstance(under, dict) and isinstance(value, dict)
+        merged[key] = merge_values(block, under, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def apply_overrides(model: type[BaseModel], values: dict[str, Any], overrides: Iterable[str]) -> None:
+    for override in overrides:
+        _apply(model, values, override)
 
 
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:

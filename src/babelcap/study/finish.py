@@ -8,7 +8,7 @@ from babelcap.errors import UserError
 from babelcap.storage import read_json, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.gallery import write_gallery
-from babelcap.study.grid import Plan
+from babelcap.study.grid import StudyGraph
 from babelcap.study.records import RUNS, write_records
 
 FINISHED = "finished.json"
@@ -16,14 +16,14 @@ LAWS = "laws.json"
 REPORT = Path("report") / "index.html"
 
 
-def finish_study(plan: Plan, study: Path) -> Path:
+def finish_study(graph: StudyGraph, study: Path) -> Path:
     """Does nothing where nothing has changed since it was done. Returns the path of the report."""
     marker, report = study / FINISHED, study / REPORT
-    what = _digest([step.hash for step in plan.steps], plan.config)
+    what = _digest([step.hash for step in graph.steps], graph.config)
     if marker.is_file() and report.is_file() and read_json(marker).get("hash") == what:
         return report
-    write_records(plan, study)
-    write_gallery(plan, study)
+    write_records(graph, study)
+    write_gallery(graph, study)
     build_page(study)
     write_json(marker, {"hash": what, "report": str(REPORT)})
     return report

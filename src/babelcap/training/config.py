@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from babelcap.config import ConfigModel, resource
+from babelcap.config import ConfigModel, PlainName, resource
 from babelcap.coverage import Coverage
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.feed.mixture import MixtureConfig
@@ -23,6 +23,7 @@ class DataConfig(BatchConfig):
 
     corpus: Path
     split: str = TRAIN
+    exchange_images: str | None = None  # a task whose annotations get other images: a control (feed/exchange.py)
     mixture: MixtureConfig = MixtureConfig()
     image_features: Literal["compute", "cache"] = resource("compute")  # "cache": the frozen tower runs once per image
     num_workers: int = resource(2, ge=0, le=MAX_PROCESSES)
@@ -74,7 +75,7 @@ class LogConfig(ConfigModel):
 
 
 class TrainConfig(ConfigModel):
-    name: str = resource("run", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")  # of jobs and records, so a plain word
+    name: PlainName = resource("run")
     model: str  # folder or hub id of the captioner to start from
     output: Path = resource(Path("runs/run"))
     policy: str = "pretraining"  # what trains: see `babelcap model info --policy`

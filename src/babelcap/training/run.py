@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from babelcap.config import content_hash
+from babelcap.data.feed.exchange import ExchangedImages
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
 from babelcap.data.feed.mixture import Mixture
 from babelcap.data.feed.reader import BatchReader
@@ -76,6 +77,7 @@ class Run:
     processor: CaptionProcessor
     hashes: dict[str, str]
     evaluate: Evaluate | None = None
+    exchanged: ExchangedImages | None = None  # the corpus as the training reads it, where that is not as it is
 
 
 def train(
@@ -111,13 +113,15 @@ def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None
     config = with_coverage(config)
     index = CorpusIndex.open(config.data.corpus)
     mixture = Mixture(index, config.data.mixture, config.coverage, config.seed, config.data.split)
+    exchange = config.data.exchange_images
+    exchanged = ExchangedImages(index, exchange, config.data.split, config.seed) if exchange else None
     hashes = {
         "model_hash": world.tell(folder_hash(model_folder) if world.is_first else ""),
         "corpus_hash": index.corpus.content_hash,
         "config_hash": content_hash(config),
     }
     legs = plan_legs(config.budgets, config.schedule)
-    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate)
+    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate, exchanged)
 
 
 def _model_folder(model: str) -> Path:
@@ -230,7 +234,7 @@ def _initial_results(run: Run, model: Captioner) -> list[EvalResult]:
 def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
     config, processor = run.config, run.processor
     reader = BatchReader(
-        run.index,
+        run.exchanged or run.index,
         Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer, model.config.decoder_start_token_id),
         config.data,
         config.coverage,

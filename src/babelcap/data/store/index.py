@@ -113,6 +113,9 @@ class CorpusIndex:
     def image_number(self, row: int) -> int:
         return int(self._data["image_of"][row])
 
+    def image_numbers(self, rows: np.ndarray) -> np.ndarray:
+        return self._data["image_of"][rows]
+
     def image_rows(self, image_number: int) -> range:
         """The rows of all annotations of an image."""
         first = self._data["first_row"]

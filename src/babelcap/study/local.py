@@ -1,4 +1,4 @@
-"""Runs a study: every step that is not done, longest chains first, in worker processes; then records, laws and report.
+"""Launches a study on this machine: every step that is not done, longest chains first, in workers; then the report.
 
 Stopped at any point, by whatever means, the same command goes on: what is done stays done.
 """
@@ -19,14 +19,16 @@ from babelcap.jobs.pool import Outcome, Pool
 from babelcap.storage import locked, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.display import Display, make_display
-from babelcap.study.estimate import estimate_steps, read_timing, wall_seconds, write_timing
+from babelcap.study.estimate import estimate_steps, read_timing, write_timing
 from babelcap.study.finish import finish_study
 from babelcap.study.graph import ROOMS, Step, ahead
-from babelcap.study.grid import Plan, plan_study
+from babelcap.study.grid import StudyGraph, study_graph
 
-ENTRY = "babelcap.study.steps:run_job"
+ENTRY = "babelcap.study.steps:run_in_worker"
 MAX_DEATHS = 3  # of workers in one step, before it is given up
 WAIT_SECONDS = 0.5
+LOCK = ".lock"
+JOBS = "slurm.json"  # step's hash -> id of the job that was submitted for it
 
 
 def num_workers_of(config: StudyConfig) -> int:
@@ -36,25 +38,32 @@ def num_workers_of(config: StudyConfig) -> int:
 def run_study(config: StudyConfig) -> Path:
     """Returns the path of the report."""
     study = config.output.resolve()
-    plan = plan_study(config)
+    graph = study_graph(config)
     with claimed(study):
         remove_leftovers(study)
-        values = {"config": config.model_dump(mode="json"), "hash": content_hash(config)}
-        write_config(study / "config.json", config)
-        write_json(study / "study.json", values | {"steps": {step.name: str(step.folder) for step in plan.steps}})
-        run_steps(plan, study, num_workers_of(config))
-        return finish_study(plan, study)
+        write_study(graph, study)
+        run_steps(graph, study, num_workers_of(config))
+        return finish_study(graph, study)
 
 
-def run_steps(plan: Plan, study: Path, num_workers: int) -> None:
-    finished = {step.hash: entry for step in plan.steps if (entry := step.done(study)) is not None}
-    todo = [step for step in plan.steps if step.hash not in finished]
+def write_study(graph: StudyGraph, study: Path) -> None:
+    """What is run, whoever runs it."""
+    config = graph.config
+    write_config(study / "config.json", config)
+    settings = config.model_dump(mode="json") | {"coverage": config.coverage.model_dump(mode="json")}
+    values = {"config": settings, "hash": content_hash(config)}
+    write_json(study / "study.json", values | {"steps": {step.name: str(step.folder) for step in graph.steps}})
+
+
+def run_steps(graph: StudyGraph, study: Path, num_workers: int) -> None:
+    finished = {step.hash: entry for step in graph.steps if (entry := step.done(study)) is not None}
+    todo = [step for step in graph.steps if step.hash not in finished]
     if not todo:
         return
-    estimates = estimate_steps(plan.steps, read_timing(study))
+    estimates = estimate_steps(graph.steps, read_timing(study))
     started, clock = time.time(), time.monotonic()
     num_workers = min(num_workers, len(todo))
-    display = make_display(plan.steps, set(finished), estimates, num_workers)
+    display = make_display(graph.steps, set(finished), estimates, num_workers)
     try:
         with stop_as_interrupt(), display, Pool(num_workers, ENTRY, study / "logs") as pool:
             scheduler = Scheduler(todo, {hash: found.seconds for hash, found in estimates.items()}, finished)
@@ -122,11 +131,13 @@ class Scheduler:
 
 def claimed(study: Path) -> AbstractContextManager[None]:
     """One process at a time runs a study."""
-    return locked(study / ".lock", refuse=f"{study}: another process runs this study; wait or choose another output")
+    return locked(study / LOCK, refuse=f"{study}: another process runs this study; wait or choose another output")
 
 
 def remove_leftovers(study: Path) -> None:
-    """Folders that a killed process was writing when it died."""
+    """Folders that a killed process was writing when it died; on this machine, where no other may be writing."""
+    if (study / JOBS).is_file():
+        return
     for room in {room for room, _ in ROOMS.values()}:
         for path in (study / room).glob(".*.partial"):
             process = path.name.removesuffix(".partial").rpartition(".")[2].partition("-")[0]
@@ -154,35 +165,3 @@ def stop_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def describe_plan(config: StudyConfig) -> dict[str, Any]:
-    """What a run would do, and how long that takes; nothing is written."""
-    study = config.output.resolve()
-    plan = plan_study(config)
-    estimates = estimate_steps(plan.steps, read_timing(study))
-    num_workers = num_workers_of(config)
-    rows = [
-        {
-            "name": step.name,
-            "kind": step.kind,
-            "folder": str(step.folder),
-            "done": step.done(study) is not None,
-            "seconds": round(estimates[step.hash].seconds, 1),
-            "measured": estimates[step.hash].measured,
-        }
-        for step in plan.steps
-    ]
-    todo = [step for step, row in zip(plan.steps, rows, strict=True) if not row["done"]]
-    return {
-        "name": config.name,
-        "output": str(config.output),
-        "hash": content_hash(config),
-        "num_runs": len(plan.runs),
-        "num_steps": len(rows),
-        "num_done": len(rows) - len(todo),
-        "num_workers": num_workers,
-        "core_seconds": round(sum(estimates[step.hash].seconds for step in todo), 1),
-        "wall_seconds": round(wall_seconds(todo, estimates, num_workers), 1),
-        "steps": rows,
-    }
