@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from babelcap.coverage import Coverage
 from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA
 from babelcap.data.store.index import CorpusIndex
-from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_manifest
+from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_corpus_manifest
 from babelcap.data.store.store import Corpus
 from babelcap.storage import file_sha256
 
@@ -100,7 +100,7 @@ def make_corpus(folder: Path, num_images: int) -> Corpus:
             splits={"train": SplitCounts(num_images=IMAGES_PER_TAR, pairs=counts)},
         )
         shards.append(shard)
-    write_manifest(folder, make_manifest(shards, coverage, {}))
+    write_corpus_manifest(folder, make_manifest(shards, coverage, {}))
     return Corpus.open(folder)
 
 

@@ -63,8 +63,9 @@ def build_config(model: type[Model], values: dict[str, Any], where: str = "confi
     try:
         config = model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the whole"
+        # Of a field that takes several types, the complaint that went deepest is about the type that was meant.
+        first = max(error.errors(), key=lambda found: len(found["loc"]))
+        field = ".".join(part for part in map(str, first["loc"]) if "[" not in part) or "the whole"
         found = "" if first["type"] == "missing" else f" (found {reprlib.repr(first['input'])})"
         more = f"; and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         message = first["msg"].removeprefix("Value error, ")

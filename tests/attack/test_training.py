@@ -23,11 +23,12 @@ from PIL import Image
 from babelcap.config import build_config
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.manifest import read_corpus_manifest, write_corpus_manifest
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.network.captioner import Captioner
-from babelcap.storage import check_manifest, locked, read_json, write_json, write_manifest
+from babelcap.storage import check_manifest, locked, write_manifest
 from babelcap.training import checkpoint, feature_files, features
 from babelcap.training.config import TrainConfig
 from babelcap.training.features import FeatureStore, feature_key, open_features
@@ -91,11 +92,11 @@ def index_again(folder: Path, seeds: list[int], *, checksums: bool) -> None:
     for name in ("images", "annotations"):
         shutil.rmtree(folder / name)
         shutil.copytree(other / name, folder / name)
-    manifest = read_json(other / "corpus.json")
+    manifest = read_corpus_manifest(other)
     if not checksums:
-        for shard in manifest["shards"]:
-            shard["tar_sha256"] = None
-    write_json(folder / "corpus.json", manifest)
+        shards = [shard.model_copy(update={"tar_sha256": None}) for shard in manifest.shards]
+        manifest = manifest.model_copy(update={"shards": shards})
+    write_corpus_manifest(folder, manifest)
 
 
 @pytest.fixture(scope="module")

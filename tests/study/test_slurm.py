@@ -16,7 +16,7 @@ from babelcap.study.graph import DONE
 from babelcap.study.grid import study_graph
 from babelcap.study.overview import describe_study, show_costs
 from babelcap.training.config import TrainConfig
-from babelcap.training.cost import plan_run
+from babelcap.training.cost import run_cost
 
 Tiny = Callable[..., StudyConfig]
 
@@ -97,7 +97,7 @@ def test_gpu_hours_of_every_step(tiny: Tiny) -> None:
     costs = step_costs(config, graph.steps)
     train = next(run for run in graph.runs if run.kind == "no-translation").train
     trained = TrainConfig.model_validate(train.resources["config"])
-    told = plan_run(trained, 2, "micro-gemma-s")
+    told = run_cost(trained, 2, "micro-gemma-s")
     assert costs[train.hash].flops == pytest.approx(told["training_flops"])
     assert costs[train.hash].gpu_hours == pytest.approx(told["training_flops"] / 50e12 / 3600)
     assert costs[train.hash].hours == pytest.approx(costs[train.hash].gpu_hours / 2)

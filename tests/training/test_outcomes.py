@@ -21,9 +21,10 @@ from babelcap import cli
 from babelcap.cli import app
 from babelcap.config import build_config, load_config, write_config
 from babelcap.coverage import Coverage
+from babelcap.data.store.manifest import read_corpus_manifest, write_corpus_manifest
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
-from babelcap.evaluation.loss import loss_evaluation
+from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
 from babelcap.measures import LOSS
 from babelcap.records import Annotation
 from babelcap.storage import read_json, write_json
@@ -86,7 +87,7 @@ def test_a_run_without_evaluation_is_evaluated_later(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(budgets=[2])
-    evaluation = loss_evaluation(config.data.corpus, config.coverage, config.data)
+    evaluation = loss_evaluation(config.data.corpus, config.coverage, LossEvaluation(config.data))
     (plain,) = train(config)
     assert (plain.results, plain.initial, plain.T) == ([], [], {})
     metrics = config.output / "budget-000002" / "metrics.jsonl"
@@ -106,7 +107,7 @@ def test_a_model_that_was_not_exported_cannot_be_evaluated_later(
 ) -> None:
     config = make_config(budgets=[1], export=False)
     train(config)
-    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, config.data))
+    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, LossEvaluation(config.data)))
     assert record.results == []
     assert "cannot be evaluated: its model was not exported" in capsys.readouterr().err
 
@@ -196,10 +197,10 @@ def test_another_config_names_the_key(make_config: MakeConfig, changed: dict[str
 def test_coverage_comes_from_the_corpus(make_config: MakeConfig, tiny_corpus: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "narrow"
     shutil.copytree(tiny_corpus, corpus)
-    manifest = read_json(corpus / "corpus.json")
     seen = ["caption-en", "translation-de"]
-    manifest["coverage"] = Coverage(seen=tuple(seen)).model_dump(mode="json")
-    write_json(corpus / "corpus.json", manifest)
+    write_corpus_manifest(
+        corpus, read_corpus_manifest(corpus).model_copy(update={"coverage": Coverage(seen=tuple(seen))})
+    )
     config = make_config(budgets=[1], data__corpus=str(corpus), export=False)
     (record,) = train(config)
     assert set(record.extra["samples_by_pair"]) <= set(seen)

@@ -400,6 +400,6 @@ def test_published_configurations_load(path: Path) -> None:
     assert math.isclose(config.optimiser.learning_rate, 1e-4 if path.parent.name == "pretrain" else 5e-5)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("micro/*.toml")), ids=lambda path: path.stem)
-def test_micro_configurations_load(path: Path) -> None:
-    assert load_config(TrainConfig, path).data.image_size_px == 64
+@pytest.mark.parametrize("name", ["pretrain", "finetune"])
+def test_micro_configurations_load(name: str) -> None:
+    assert load_config(TrainConfig, CONFIGS / "micro" / f"{name}.toml").data.image_size_px == 64

@@ -77,12 +77,12 @@ def _checked(language: Any, folder: Path | None) -> tuple[str, ...]:
     if folder is None:
         return prefix_warnings(language)
     from babelcap.models.checkpoints.processor import DECODER_TOKENIZER
-    from babelcap.models.checkpoints.sources import load_tokenizer
+    from babelcap.models.checkpoints.tokenizers import load_tokenizer
 
     place = folder / DECODER_TOKENIZER if (folder / DECODER_TOKENIZER).is_dir() else folder
     if not place.is_dir():
         raise UserError(f"--tokenizer: {place}: no such folder")
-    found = check_prefix(language, load_tokenizer(place, "decoder's"))
+    found = check_prefix(language, load_tokenizer(place))
     if found.faults:
         raise UserError(f"--prefix '{language.prefix}' cannot be used: {'; '.join(found.faults)}")
     typer.echo(f"prefix '{language.prefix}': {found.num_tokens} tokens", err=True)

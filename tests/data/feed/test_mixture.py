@@ -233,7 +233,7 @@ def test_no_unseen_pair_is_ever_drawn(small_index: Any, weights: dict[str, float
     [
         ("unifrom", "unknown mix; choose uniform"),
         ({"caption-en": -1.0}, "'caption-en' is -1.0"),
-        ({"caption-en": float("nan")}, "'caption-en' is nan"),
+        ({"caption-en": float("nan")}, "weights.caption-en: Input should be a finite number (found nan)"),
         ({"caption-en": 0.0}, "no pair has a weight above zero"),
         ({}, "no pair has a weight above zero"),
         ({"caption-eng": 1.0}, "did you mean 'caption-en'?"),

@@ -380,7 +380,7 @@ def test_a_full_disk_leaves_an_unfinished_import(published: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assemble, "write_manifest", full)
+        patch.setattr(assemble, "write_corpus_manifest", full)
         with pytest.raises(OSError, match="No space left"):
             run_import(published)
     with pytest.raises(UserError, match="unfinished corpus"):

@@ -17,7 +17,7 @@ from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.store import index_build
 from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA
 from babelcap.data.store.index import CorpusIndex, TarReader
-from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_manifest
+from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_corpus_manifest
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
@@ -272,5 +272,5 @@ def make_large_corpus(folder: Path, num_tars: int, images_per_tar: int, num_text
         }
         shards.append(Shard(tar=f"{tar}.tar", tar_bytes=0, tar_headers_sha256="", annotations=path.name, splits=splits))
         row += number
-    write_manifest(folder, make_manifest(shards, Coverage(), {}))
+    write_corpus_manifest(folder, make_manifest(shards, Coverage(), {}))
     return Corpus.open(folder)

@@ -21,7 +21,14 @@ import pyarrow.parquet as pq
 
 from babelcap.coverage import Coverage
 from babelcap.data.store.format import ANNOTATIONS, IMAGES, SHARD_METADATA, BareImages, ImageRow, parquet_name
-from babelcap.data.store.manifest import MANIFEST, Manifest, Shard, make_manifest, read_manifest, write_manifest
+from babelcap.data.store.manifest import (
+    MANIFEST,
+    Manifest,
+    Shard,
+    make_manifest,
+    read_corpus_manifest,
+    write_corpus_manifest,
+)
 from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.store.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
@@ -85,7 +92,7 @@ def assemble_corpus(folder: str | Path, tars: Sequence[Path], maker: ShardMaker,
     for tar in tars:
         _place_tar(tar, folder / IMAGES / tar.name, options.copy)
     manifest = make_manifest(shards, options.coverage, with_versions(provenance))
-    write_manifest(folder, manifest)
+    write_corpus_manifest(folder, manifest)
     return Corpus(folder, manifest)
 
 
@@ -210,7 +217,7 @@ def _check_output(folder: Path, provenance: dict[str, Any]) -> dict[str, str]:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; the output of a corpus is a folder")
     if (folder / MANIFEST).exists():
-        before: Manifest = read_manifest(folder)
+        before: Manifest = read_corpus_manifest(folder)
         if {**before.provenance, "versions": None} != {**json.loads(json.dumps(provenance)), "versions": None}:
             raise UserError(f"{folder} holds a corpus made with other settings; choose another output or remove it")
         return {shard.annotations: shard.annotations_sha256 for shard in before.shards}

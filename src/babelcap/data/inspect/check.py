@@ -23,7 +23,7 @@ from babelcap.data.store.manifest import (
     count_rows,
     describe_files,
     merge_counts,
-    write_manifest,
+    write_corpus_manifest,
 )
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarMember, scan_tar
@@ -133,7 +133,7 @@ def _record(corpus: Corpus, checks: list[ShardCheck]) -> int:
     pairs = list(zip(corpus.manifest.shards, checks, strict=True))
     shards = [shard.model_copy(update={"tar_sha256": shard.tar_sha256 or check.tar_sha256}) for shard, check in pairs]
     files = corpus.manifest.files or describe_files(corpus.folder)
-    write_manifest(corpus.folder, corpus.manifest.model_copy(update={"shards": shards, "files": files}))
+    write_corpus_manifest(corpus.folder, corpus.manifest.model_copy(update={"shards": shards, "files": files}))
     return sum(shard.tar_sha256 is None for shard, _ in pairs)
 
 

@@ -133,7 +133,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in sorted(counts)}
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_corpus_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not folder.is_dir():
         raise UserError(f"{folder}: no such corpus folder")
@@ -169,7 +169,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_corpus_manifest(folder: Path, manifest: Manifest) -> None:
     """With the checksum of all that it says. The last thing that is written into a corpus."""
     text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False)
     # What a file system calls a file need not be text, and may stand in the provenance.
@@ -179,8 +179,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 def record_files(folder: Path) -> None:
     """Adds whatever lies beside images and annotations to the manifest of a corpus."""
-    manifest = read_manifest(folder)
-    write_manifest(folder, manifest.model_copy(update={"files": describe_files(folder)}))
+    manifest = read_corpus_manifest(folder)
+    write_corpus_manifest(folder, manifest.model_copy(update={"files": describe_files(folder)}))
 
 
 def describe_files(folder: Path) -> dict[str, FileState]:

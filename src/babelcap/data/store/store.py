@@ -31,8 +31,8 @@ from babelcap.data.store.manifest import (
     SplitCounts,
     count_rows,
     make_manifest,
-    read_manifest,
-    write_manifest,
+    read_corpus_manifest,
+    write_corpus_manifest,
 )
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, TarFileWriter, TarScan, is_safe_name, scan_tar
 from babelcap.data.store.verify import require_annotations, require_file
@@ -52,7 +52,7 @@ class Corpus:
     @classmethod
     def open(cls, folder: str | Path) -> "Corpus":
         folder = Path(folder)
-        return cls(folder, read_manifest(folder))
+        return cls(folder, read_corpus_manifest(folder))
 
     @property
     def content_hash(self) -> str:
@@ -151,7 +151,7 @@ class CorpusWriter:
                 skipped = Counter(self._shards[-1].skipped) + self._skipped
                 self._shards[-1] = self._shards[-1].model_copy(update={"skipped": dict(sorted(skipped.items()))})
                 manifest = make_manifest(self._shards, self.coverage, with_versions(self._provenance))
-                write_manifest(self._partial, manifest)
+                write_corpus_manifest(self._partial, manifest)
             finally:
                 if self._tar is not None:
                     self._tar.abandon()

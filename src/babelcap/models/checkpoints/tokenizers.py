@@ -12,6 +12,8 @@ from babelcap.storage import require_manifest
 
 def load_tokenizer(path_or_id: str | Path) -> PreTrainedTokenizerBase:
     """Of a folder or hub id, from where nothing but the tokenizer comes. No code of theirs is run."""
+    if not Path(path_or_id).is_dir() and (str(path_or_id).startswith((".", "/")) or str(path_or_id).count("/") > 1):
+        raise UserError(f"{path_or_id}: no such folder (and not a name on the hub, which has the form owner/model)")
     try:
         return AutoTokenizer.from_pretrained(path_or_id, trust_remote_code=False)
     except BaseException as error:  # the tokenizers library raises bare exceptions, and panics that are none
