@@ -1,0 +1,305 @@
+"""A newcomer's path from an empty folder to laws and a report, in processes of their own: nothing ends in a traceback."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from babelcap.data.store.store import Corpus
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.checkpoints.tokenizers import load_tokenizer
+from babelcap.models.network.captioner import Captioner
+from babelcap.models.network.configuration import CaptionerConfig
+
+REPOSITORY = Path(__file__).parent.parent
+RESULTS = REPOSITORY / "results" / "small"
+SIZE_PX = 32
+FEW = ["--num-beams", "1", "--max-new-tokens", "4", "--device", "cpu"]
+
+# Importing torch takes longer than all that these commands do: it is imported once, and each command is then a process
+# of its own, with its own output and exit code.
+FORKS = """
+import json, os, sys
+import babelcap.models, babelcap.evaluation.captions, babelcap.evaluation.loss
+from babelcap.cli import main
+for number, (arguments, standard_input) in enumerate(json.load(sys.stdin)):
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(standard_input or os.devnull, os.O_RDONLY), 0)
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(f"outputs/{number}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.argv = ["babelcap", *arguments]
+        main()  # leaves by SystemExit, or with a traceback
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    command: str
+    code: int
+    stdout: str
+    stderr: str
+
+    def __post_init__(self) -> None:
+        lines = (self.stdout + "\n" + self.stderr).splitlines()
+        assert not any(line.lstrip().startswith("Traceback") for line in lines), f"{self.command}:\n{self.stderr}"
+
+    def ends(self, code: int, words: str) -> "Done":
+        said = f"{self.command} [{self.code}]\n{self.stdout}\n{self.stderr}"
+        assert self.code == code, said
+        assert words in self.stdout + self.stderr, said
+        return self
+
+    @property
+    def rows(self) -> list[dict]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Walk:
+    """Commands in a newcomer's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+
+    def start(self, *arguments: object) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "babelcap", *map(str, arguments)],
+            cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def end(self, process: "subprocess.Popen[str]") -> Done:
+        stdout, stderr = process.communicate(timeout=300)
+        return Done(" ".join(process.args[3:]), process.returncode, stdout, stderr)  # type: ignore[index, arg-type]
+
+    def run(self, *arguments: object) -> Done:
+        return self.end(self.start(*arguments))
+
+    def run_each(self, *commands: list, standard_input: dict[int, str] | None = None) -> list[Done]:
+        """Commands that need a model."""
+        words = [list(map(str, command)) for command in commands]
+        given = [(command, (standard_input or {}).get(number)) for number, command in enumerate(words)]
+        output = self.folder / "outputs"
+        output.mkdir(exist_ok=True)
+        forks = subprocess.run(
+            [sys.executable, "-c", FORKS], input=json.dumps(given), cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, check=False, timeout=600,
+        )  # fmt: skip
+        assert (forks.returncode, forks.stderr) == (0, ""), forks.stderr
+        return [
+            Done(" ".join(command), int(code), *((output / f"{number}.{name}").read_text() for name in ("stdout", "stderr")))
+            for number, (command, code) in enumerate(zip(words, forks.stdout.split(), strict=True))
+        ]
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
+    """An empty folder, then a world in it and a captioner that has learnt nothing, with the world's tokenizers."""
+    walk = Walk(tmp_path_factory.mktemp("newcomer"))
+    sizes = ["--images", 60, "--eval-images", 6, "--holdout-images", 2, "--size-px", SIZE_PX, "--text-lines", 40]
+    walk.run("world", "make", "-o", "w", *sizes, "--workers", 1).ends(0, "w: 60 training pictures; next: ")
+    save_captioner(walk.folder / "base", walk.folder / "w" / "tokenizers")
+    return walk
+
+
+def save_captioner(folder: Path, tokenizers: Path) -> None:
+    encoder, decoder = (load_tokenizer(tokenizers / name) for name in ("encoder", "decoder"))
+    width = 16
+    vision = {
+        "depths": [1, 1], "embed_dim": [8, 16], "num_heads": [2, 2], "num_groups": [2, 2], "patch_size": [7, 3],
+        "patch_stride": [4, 2], "patch_padding": [3, 1], "patch_prenorm": [False, True], "window_size": 4,
+        "projection_dim": width, "drop_path_rate": 0.0, "max_position_embeddings": 8,
+    }  # fmt: skip
+    text = {
+        "vocab_size": len(encoder), "d_model": width, "encoder_layers": 1, "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 32, "max_position_embeddings": 160,
+    }  # fmt: skip
+    gemma = {
+        "vocab_size": len(decoder), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8,
+        "num_key_value_heads": 1, "intermediate_size": 32, "max_position_embeddings": 160, "sliding_window": 8,
+        "query_pre_attn_scalar": 8, "encoder_hidden_size": width, "pad_token_id": decoder.pad_token_id,
+        "bos_token_id": decoder.bos_token_id, "eos_token_id": decoder.eos_token_id,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    config = CaptionerConfig(
+        encoder_config={"kind": "florence2", "vision_config": vision, "text_config": text},
+        decoder_config={"kind": "gemma2", **gemma},
+        image_size_px=SIZE_PX,
+    )
+    Captioner(config).save_pretrained(folder)
+    CaptionProcessor(encoder, decoder, image_size_px=SIZE_PX).save_pretrained(folder)
+
+
+def test_a_corpus_is_checked_exported_and_indexed_again(walk: Walk) -> None:
+    walk.run("data", "check", "w").ends(0, ": all well")
+    walk.run("data", "export", "w", "-o", "exported").ends(0, "exported: 68 images")
+    walk.run("data", "index", "exported", "-o", "again").ends(0, "again: 68 images")
+    first, again = (
+        {(row.key, row.split): row.annotations for row in Corpus.open(walk.folder / name).rows()}
+        for name in ("w", "again")
+    )
+    assert first == again
+    walk.run("data", "check", "again").ends(0, ": all well")
+
+
+TRAINING = f"""
+name = "first"
+model = "base"
+output = "runs/first"
+policy = "text"
+budgets = [100]
+batch_size = 4
+[data]
+corpus = "w"
+image_size_px = {SIZE_PX}
+num_workers = 0
+[schedule]
+warmup_steps = 2
+[parallel]
+micro_batch_size = 4
+num_threads = 1
+[checkpoint]
+every_steps = 1000
+[log]
+trackers = []
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(walk: Walk) -> str:
+    """A run that was stopped by hand and started again."""
+    (walk.folder / "first.toml").write_text(TRAINING)
+    metrics = walk.folder / "runs" / "first" / "budget-000100" / "metrics.jsonl"
+    process = walk.start("train", "first.toml")
+    deadline = time.monotonic() + 240
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        assert time.monotonic() < deadline, "no step within four minutes"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    walk.end(process).ends(130, "; the same command goes on")
+    assert 3 <= len(metrics.read_text().splitlines()) < 100
+    done = walk.run("train", "first.toml").ends(0, "evaluating on split 'eval': ")
+    assert "first" in done.stdout
+    assert [json.loads(line)["step"] for line in metrics.read_text().splitlines()] == list(range(1, 101))
+    record = json.loads((metrics.parent / "record.json").read_text())
+    assert record["S"] == 400
+    return "runs/first/budget-000100/model"
+
+
+def odd_images(folder: Path) -> None:
+    folder.mkdir()
+    gradient = np.linspace(0, 2**16 - 1, 24 * 32).astype(np.uint16).reshape(24, 32)
+    Image.fromarray(gradient).save(folder / "16-bit.png")
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: the camera was held upright
+    Image.fromarray((gradient >> 8).astype(np.uint8)).save(folder / "turned.jpg", exif=turned)
+    Image.new("RGBA", (32, 24), (0, 0, 0, 0)).save(folder / "transparent.png")
+    Image.new("RGB", (32, 24), "white").save(folder / "white.png")
+    Image.new("CMYK", (32, 24), (0, 200, 200, 0)).save(folder / "cmyk.jpg")
+    Image.new("RGB", (1, 1), "blue").save(folder / "pixel.png")
+    frames = [Image.new("RGB", (32, 24), colour) for colour in ("green", "red")]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    (folder / "words.jpg").write_text("no image")
+
+
+def photos_as_published(folder: Path) -> None:
+    """What one has of COCO: photos and its annotation file; and a folder with a table of one's own."""
+    (folder / "photos").mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(3):
+        pixels = generator.integers(0, 255, (30, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "photos" / f"{number:012d}.jpg")
+    coco = {
+        "info": {"description": "COCO 2017 Dataset"},
+        "images": [{"id": number, "file_name": f"{number:012d}.jpg", "height": 30, "width": 40} for number in range(4)],
+        "annotations": [
+            {"id": 10 * number + which, "image_id": number, "caption": f"A dog number {which} on the grass."}
+            for number in range(4)
+            for which in range(2)
+        ],
+    }
+    (folder / "captions_val2017.json").write_text(json.dumps(coco))
+    with (folder / "mine.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "text", "language", "split"])
+        for number in range(3):
+            table.writerow([f"{number:012d}.jpg", "Un perro en la hierba.", "es", "test"])
+
+
+def test_a_captioner_is_evaluated_and_used(walk: Walk, trained: str) -> None:
+    odd_images(walk.folder / "odd")
+    photos_as_published(walk.folder)
+    coco = ["--images", "photos", "--captions", "captions_val2017.json"]
+    walk.run("data", "import", "coco", *coco, "-o", "coco").ends(0, "test: 3 images; caption-en 6")
+    walk.run("data", "import", "folder", "photos", "--texts", "mine.csv", "-o", "mine").ends(0, "caption-es 3")
+    caption = ["caption", "--model", trained, "--language", "es,ru", *FEW]
+    loss, captions, on_coco, on_mine, first, resumed, streamed, translation, refused, info = walk.run_each(
+        ["eval", "loss", trained, "w", "--limit", 2, "--json"],
+        ["eval", "captions", trained, "w", "--num", 1, "--variant", "prefix", "--max-new-tokens", 4],
+        ["eval", "loss", trained, "coco"],
+        ["eval", "loss", trained, "mine", "--split", "test"],
+        [*caption, "odd/moving.gif", "odd/pixel.png", "--output", "captions.jsonl"],
+        [*caption, "odd", "nowhere.jpg", "--output", "captions.jsonl"],
+        [*caption, "-", "--json"],
+        ["translate", "odd/white.png", "--text", "A red cat.", "-l", "de", "--model", trained, *FEW, "--json"],
+        [*caption, "odd/white.png", "--prefix", "alway"],
+        ["model", "info", "micro-gemma-s"],
+        standard_input={6: "odd/turned.jpg"},
+    )
+    assert "UC" in json.loads(loss.ends(0, "").stdout)["targets"]
+    captions.ends(0, "nothing named")
+    on_coco.ends(0, "caption-en")
+    assert "not there: " in on_coco.stderr and "caption-es" in on_coco.stderr
+    on_mine.ends(0, "caption-es")
+    first.ends(0, "")
+    resumed.ends(1, "odd/words.jpg: not an image")
+    assert "nowhere.jpg: missing image" in resumed.stderr
+    assert "2 images could not be used" in resumed.stderr
+    lines = [json.loads(line) for line in (walk.folder / "captions.jsonl").read_text().splitlines()]
+    texts = {(row["image"], row["language"]): row["caption"] for row in lines}
+    good = {str(Path("odd", path.name)) for path in (walk.folder / "odd").iterdir()} - {"odd/words.jpg"}
+    assert len(lines) == len(texts)
+    assert texts.keys() == {(image, code) for image in good for code in ("es", "ru")}
+    assert all(texts[image, "es"].startswith("La imagen muestra") for image in good)
+    assert texts["odd/transparent.png", "es"] == texts["odd/white.png", "es"]
+    streamed.ends(0, "")
+    assert [row["caption"] for row in streamed.rows] == [texts["odd/turned.jpg", code] for code in ("es", "ru")]
+    assert {"language_found", "is_in_language", "translation"} <= translation.ends(0, "").rows[0].keys()
+    refused.ends(2, "prefix 'alway' is unknown; known are auto, always, none")
+    info.ends(0, "P 1.0 M")
+
+
+def test_laws_a_report_and_the_plan_of_a_study(walk: Walk) -> None:
+    with (walk.folder / "runs.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["P", "S", "loss"])
+        for parameters in (1e6, 2e6, 4e6):
+            for samples in (1e4, 2e4, 4e4):
+                table.writerow([parameters, samples, 20 * parameters**-0.1 * samples**-0.05])
+    fitted = json.loads(walk.run("laws", "fit", "runs.csv", "--form", "ps", "--json").ends(0, "").stdout)
+    assert fitted["coefficients"]["b1"] == pytest.approx(-0.1)
+    walk.run("laws", "fit", "runs.csv", "--target", "accuracy").ends(2, "has no column accuracy; found P, S, loss")
+    walk.run("laws", "compare", "runs.csv", "--forms", "ps,ps+eps").ends(0, "ps+eps")
+    predicted = walk.run("laws", "predict", "runs.csv", "--at", "P=8e6,S=8e4").ends(0, "loss  2.32")
+    assert "UC" not in predicted.stdout
+    study = ["--target", "UC", "--form", "pst"]
+    walk.run("laws", "plan", RESULTS / "runs.jsonl", *study, "--at", "T=2", "--budget", "1e14").ends(0, "a sample costs")
+    walk.run("report", "build", RESULTS, "-o", "report").ends(0, "report/index.html")
+    with (walk.folder / "report" / "languages.csv").open(encoding="utf-8") as file:
+        columns = next(csv.reader(file))
+    assert len(columns) == len(set(columns))
+    plan = walk.run("study", "run", REPOSITORY / "configs" / "study" / "micro.toml", "--dry-run")
+    plan.ends(0, "steps")
+    assert not (walk.folder / "studies").exists()
