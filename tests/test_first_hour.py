@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,18 +27,18 @@ RESULTS = REPOSITORY / "results" / "small"
 SIZE_PX = 32
 FEW = ["--num-beams", "1", "--max-new-tokens", "4", "--device", "cpu"]
 
-# Importing torch takes longer than all that these commands do: it is imported once, and each command is then a process
-# of its own, with its own output and exit code.
+# Importing torch takes longer than most of these commands: a process imports it once and forks for each of them, which
+# has then its own standard input, output, errors and exit code, as if it had been started by itself.
 FORKS = """
 import json, os, sys
 import babelcap.models, babelcap.evaluation.captions, babelcap.evaluation.loss
 from babelcap.cli import main
-for number, (arguments, standard_input) in enumerate(json.load(sys.stdin)):
+for line in sys.stdin:
+    arguments, *files = json.loads(line)
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(standard_input or os.devnull, os.O_RDONLY), 0)
-        for descriptor, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(f"outputs/{number}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
+            os.dup2(os.open(name, flags), number)
         sys.argv = ["babelcap", *arguments]
         main()  # leaves by SystemExit, or with a traceback
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -69,49 +70,51 @@ class Done:
 class Walk:
     """Commands in a newcomer's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+    def __init__(self, folder: Path, outputs: Path) -> None:
+        self.folder, self.outputs = folder, outputs
+        self.forks = self._start("-c", FORKS)
+
+    def _start(self, *arguments: object) -> "subprocess.Popen[str]":
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+        return subprocess.Popen(
+            [sys.executable, *map(str, arguments)], cwd=self.folder, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     def start(self, *arguments: object) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "babelcap", *map(str, arguments)],
-            cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        return self._start("-m", "babelcap", *arguments)
 
     def end(self, process: "subprocess.Popen[str]") -> Done:
         stdout, stderr = process.communicate(timeout=300)
-        return Done(" ".join(process.args[3:]), process.returncode, stdout, stderr)  # type: ignore[index, arg-type]
+        return Done(" ".join(map(str, process.args)), process.returncode, stdout, stderr)  # type: ignore[arg-type]
 
-    def run(self, *arguments: object) -> Done:
-        return self.end(self.start(*arguments))
+    def run(self, *arguments: object, standard_input: Path = Path(os.devnull)) -> Done:
+        files = [standard_input, self.outputs / "stdout", self.outputs / "stderr"]
+        for path in files[1:]:
+            path.write_bytes(b"")
+        assert self.forks.stdin is not None and self.forks.stdout is not None and self.forks.stderr is not None
+        command = list(map(str, arguments))
+        self.forks.stdin.write(json.dumps([command, *map(str, files)]) + "\n")
+        self.forks.stdin.flush()
+        code = self.forks.stdout.readline()
+        assert code, self.forks.stderr.read()
+        return Done(" ".join(command), int(code), *(path.read_text(encoding="utf-8") for path in files[1:]))
 
-    def run_each(self, *commands: list, standard_input: dict[int, str] | None = None) -> list[Done]:
-        """Commands that need a model."""
-        words = [list(map(str, command)) for command in commands]
-        given = [(command, (standard_input or {}).get(number)) for number, command in enumerate(words)]
-        output = self.folder / "outputs"
-        output.mkdir(exist_ok=True)
-        forks = subprocess.run(
-            [sys.executable, "-c", FORKS], input=json.dumps(given), cwd=self.folder, env=self.environment,
-            capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
-        assert (forks.returncode, forks.stderr) == (0, ""), forks.stderr
-        return [
-            Done(" ".join(command), int(code), *((output / f"{number}.{name}").read_text() for name in ("stdout", "stderr")))
-            for number, (command, code) in enumerate(zip(words, forks.stdout.split(), strict=True))
-        ]
+    def close(self) -> None:
+        _, errors = self.forks.communicate(timeout=60)
+        assert (self.forks.returncode, errors) == (0, "")
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """An empty folder, then a world in it and a captioner that has learnt nothing, with the world's tokenizers."""
-    walk = Walk(tmp_path_factory.mktemp("newcomer"))
+    walk = Walk(tmp_path_factory.mktemp("newcomer"), tmp_path_factory.mktemp("outputs"))
     sizes = ["--images", 60, "--eval-images", 6, "--holdout-images", 2, "--size-px", SIZE_PX, "--text-lines", 40]
-    walk.run("world", "make", "-o", "w", *sizes, "--workers", 1).ends(0, "w: 60 training pictures; next: ")
+    world = walk.start("world", "make", "-o", "w", *sizes, "--workers", 1)
+    walk.end(world).ends(0, "w: 60 training pictures; next: ")
     save_captioner(walk.folder / "base", walk.folder / "w" / "tokenizers")
-    return walk
+    yield walk
+    walk.close()
 
 
 def save_captioner(folder: Path, tokenizers: Path) -> None:
@@ -143,15 +146,15 @@ def save_captioner(folder: Path, tokenizers: Path) -> None:
 
 
 def test_a_corpus_is_checked_exported_and_indexed_again(walk: Walk) -> None:
-    walk.run("data", "check", "w").ends(0, ": all well")
-    walk.run("data", "export", "w", "-o", "exported").ends(0, "exported: 68 images")
-    walk.run("data", "index", "exported", "-o", "again").ends(0, "again: 68 images")
+    walk.end(walk.start("data", "check", "w")).ends(0, ": all well")
+    walk.run("data", "export", "w", "-o", "exported", "--workers", 1).ends(0, "exported: 68 images")
+    walk.run("data", "index", "exported", "-o", "again", "--workers", 1).ends(0, "again: 68 images")
     first, again = (
         {(row.key, row.split): row.annotations for row in Corpus.open(walk.folder / name).rows()}
         for name in ("w", "again")
     )
     assert first == again
-    walk.run("data", "check", "again").ends(0, ": all well")
+    walk.run("data", "check", "again", "--workers", 1).ends(0, ": all well")
 
 
 TRAINING = f"""
@@ -245,40 +248,37 @@ def test_a_captioner_is_evaluated_and_used(walk: Walk, trained: str) -> None:
     walk.run("data", "import", "coco", *coco, "-o", "coco").ends(0, "test: 3 images; caption-en 6")
     walk.run("data", "import", "folder", "photos", "--texts", "mine.csv", "-o", "mine").ends(0, "caption-es 3")
     caption = ["caption", "--model", trained, "--language", "es,ru", *FEW]
-    loss, captions, on_coco, on_mine, first, resumed, streamed, translation, refused, info = walk.run_each(
-        ["eval", "loss", trained, "w", "--limit", 2, "--json"],
-        ["eval", "captions", trained, "w", "--num", 1, "--variant", "prefix", "--max-new-tokens", 4],
-        ["eval", "loss", trained, "coco"],
-        ["eval", "loss", trained, "mine", "--split", "test"],
-        [*caption, "odd/moving.gif", "odd/pixel.png", "--output", "captions.jsonl"],
-        [*caption, "odd", "nowhere.jpg", "--output", "captions.jsonl"],
-        [*caption, "-", "--json"],
-        ["translate", "odd/white.png", "--text", "A red cat.", "-l", "de", "--model", trained, *FEW, "--json"],
-        [*caption, "odd/white.png", "--prefix", "alway"],
-        ["model", "info", "micro-gemma-s"],
-        standard_input={6: "odd/turned.jpg"},
-    )
-    assert "UC" in json.loads(loss.ends(0, "").stdout)["targets"]
-    captions.ends(0, "nothing named")
-    on_coco.ends(0, "caption-en")
-    assert "not there: " in on_coco.stderr and "caption-es" in on_coco.stderr
-    on_mine.ends(0, "caption-es")
-    first.ends(0, "")
+    loss = walk.run("eval", "loss", trained, "w", "--limit", 2, "--json").ends(0, "caption-zh")
+    assert all({"UC", "ST", "SC"} == row["per_split"].keys() for row in json.loads(loss.stdout))
+    sample = ["--num", 1, "--variant", "prefix", "--max-new-tokens", 4]
+    walk.run("eval", "captions", trained, "w", *sample).ends(0, "nothing named")
+    on_coco = walk.run("eval", "loss", trained, "coco").ends(0, "no split 'eval' in coco; evaluated on 'test'")
+    assert "split 'test' has no caption-de, translation-es, translation-zh, caption-es, caption-zh" in on_coco.stderr
+    walk.run("eval", "loss", trained, "mine", "--split", "test", "--no-shuffled").ends(0, "caption-es")
+    walk.run(*caption, "odd/moving.gif", "odd/pixel.png", "--output", "captions.jsonl").ends(0, "")
+    resumed = walk.run(*caption, "odd", "nowhere.jpg", "--output", "captions.jsonl")
     resumed.ends(1, "odd/words.jpg: not an image")
     assert "nowhere.jpg: missing image" in resumed.stderr
     assert "2 images could not be used" in resumed.stderr
-    lines = [json.loads(line) for line in (walk.folder / "captions.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (walk.folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
     texts = {(row["image"], row["language"]): row["caption"] for row in lines}
     good = {str(Path("odd", path.name)) for path in (walk.folder / "odd").iterdir()} - {"odd/words.jpg"}
     assert len(lines) == len(texts)
     assert texts.keys() == {(image, code) for image in good for code in ("es", "ru")}
     assert all(texts[image, "es"].startswith("La imagen muestra") for image in good)
     assert texts["odd/transparent.png", "es"] == texts["odd/white.png", "es"]
-    streamed.ends(0, "")
+    streamed = walk.run(*caption, "-", "--json", standard_input=walk.folder / "odd" / "turned.jpg").ends(0, "")
     assert [row["caption"] for row in streamed.rows] == [texts["odd/turned.jpg", code] for code in ("es", "ru")]
-    assert {"language_found", "is_in_language", "translation"} <= translation.ends(0, "").rows[0].keys()
-    refused.ends(2, "prefix 'alway' is unknown; known are auto, always, none")
-    info.ends(0, "P 1.0 M")
+    translate = ["translate", "odd/white.png", "--text", "A red cat.", "-l", "de", "--model", trained, *FEW, "--json"]
+    assert {"language_found", "is_in_language", "translation"} <= walk.run(*translate).ends(0, "").rows[0].keys()
+    walk.run(*caption, "odd/white.png", "--prefix", "alway").ends(2, "'alway' is unknown; known are auto, always, none")
+    walk.run(*caption, "odd/white.png", "--model", "runs/first").ends(
+        2, f"the folder of a run; its last model is in {trained}"
+    )
+    walk.run(*caption, "odd/white.png", "--model", "w").ends(
+        2, "w/config.json: no such file; this is not a model's folder"
+    )
+    walk.run("model", "info", "micro-gemma-s").ends(0, "P 1.0 M")
 
 
 def test_laws_a_report_and_the_plan_of_a_study(walk: Walk) -> None:
@@ -291,11 +291,13 @@ def test_laws_a_report_and_the_plan_of_a_study(walk: Walk) -> None:
     fitted = json.loads(walk.run("laws", "fit", "runs.csv", "--form", "ps", "--json").ends(0, "").stdout)
     assert fitted["coefficients"]["b1"] == pytest.approx(-0.1)
     walk.run("laws", "fit", "runs.csv", "--target", "accuracy").ends(2, "has no column accuracy; found P, S, loss")
-    walk.run("laws", "compare", "runs.csv", "--forms", "ps,ps+eps").ends(0, "ps+eps")
+    walk.run("laws", "compare", "runs.csv", "--forms", "ps;power:P").ends(0, "power:P")
     predicted = walk.run("laws", "predict", "runs.csv", "--at", "P=8e6,S=8e4").ends(0, "loss  2.32")
     assert "UC" not in predicted.stdout
     study = ["--target", "UC", "--form", "pst"]
-    walk.run("laws", "plan", RESULTS / "runs.jsonl", *study, "--at", "T=2", "--budget", "1e14").ends(0, "a sample costs")
+    walk.run("laws", "plan", RESULTS / "runs.jsonl", *study, "--at", "T=2", "--budget", "1e14").ends(
+        0, "a sample costs"
+    )
     walk.run("report", "build", RESULTS, "-o", "report").ends(0, "report/index.html")
     with (walk.folder / "report" / "languages.csv").open(encoding="utf-8") as file:
         columns = next(csv.reader(file))

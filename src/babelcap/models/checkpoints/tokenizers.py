@@ -9,6 +9,8 @@ from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZ
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.storage import require_manifest
 
+PADDING_MULTIPLE = 128  # to which vocabularies are rounded up
+
 
 def load_tokenizer(path_or_id: str | Path) -> PreTrainedTokenizerBase:
     """Of a folder or hub id, from where nothing but the tokenizer comes. No code of theirs is run."""
@@ -39,6 +41,19 @@ def load_tokenizers(
 def missing_tokenizers(folder: Path, encoder: str | Path | None, decoder: str | Path | None) -> list[str]:
     named = {ENCODER_TOKENIZER: encoder, DECODER_TOKENIZER: decoder}
     return [name for name, elsewhere in named.items() if elsewhere is None and not (folder / name).is_dir()]
+
+
+def tokenizer_doubts(
+    config: CaptionerConfig, encoder: PreTrainedTokenizerBase, decoder: PreTrainedTokenizerBase
+) -> list[str]:
+    """What looks like another model's tokenizer and may be right: far fewer tokens than rows, above any padding."""
+    sides = {"encoder": (encoder, config.encoder_config.vocab_size), "decoder": (decoder, config.vocab_size)}
+    return [
+        f"the {side}'s tokenizer has {len(tokenizer)} tokens, its vocabulary {vocab_size}; "
+        "make sure that it is the one this model was trained with"
+        for side, (tokenizer, vocab_size) in sides.items()
+        if vocab_size - len(tokenizer) >= PADDING_MULTIPLE
+    ]
 
 
 def check_tokenizers(

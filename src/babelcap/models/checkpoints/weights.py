@@ -49,6 +49,9 @@ class Checkpoint:
             raise UserError(f"{self.folder / CONFIG_FILE}: no such file; this is not a model's folder")
         require_manifest(self.folder, full=verify, only=MODEL_FILES)
         self.config: dict[str, Any] = read_json_object(self.folder / CONFIG_FILE)
+        exported = sorted(self.folder.glob(f"*/model/{CONFIG_FILE}"))
+        if exported and "model_type" not in self.config:
+            raise UserError(f"{self.folder}: the folder of a run; its last model is in {exported[-1].parent}")
 
     @property
     def model_type(self) -> str:
