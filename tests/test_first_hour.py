@@ -1,4 +1,4 @@
-"""A newcomer's path from an empty folder to laws and a report, in processes of their own: nothing ends in a traceback."""
+"""A newcomer's path from an empty folder to a report, in processes of their own: nothing ends in a traceback."""
 
 import csv
 import json
@@ -30,9 +30,10 @@ FEW = ["--num-beams", "1", "--max-new-tokens", "4", "--device", "cpu"]
 # Importing torch takes longer than most of these commands: a process imports it once and forks for each of them, which
 # has then its own standard input, output, errors and exit code, as if it had been started by itself.
 FORKS = """
-import json, os, sys
-import babelcap.models, babelcap.evaluation.captions, babelcap.evaluation.loss
+import gc, json, os, sys
+import babelcap.laws, babelcap.evaluation.captions, babelcap.evaluation.loss, babelcap.data.importers.folder
 from babelcap.cli import main
+gc.freeze()
 for line in sys.stdin:
     arguments, *files = json.loads(line)
     child = os.fork()
@@ -40,7 +41,11 @@ for line in sys.stdin:
         for number, (name, flags) in enumerate(zip(files, (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY))):
             os.dup2(os.open(name, flags), number)
         sys.argv = ["babelcap", *arguments]
-        main()  # leaves by SystemExit, or with a traceback
+        try:
+            main()
+        except SystemExit as stop:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(stop.code or 0)  # freeing what torch has takes a second
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
@@ -92,7 +97,9 @@ class Walk:
         files = [standard_input, self.outputs / "stdout", self.outputs / "stderr"]
         for path in files[1:]:
             path.write_bytes(b"")
-        assert self.forks.stdin is not None and self.forks.stdout is not None and self.forks.stderr is not None
+        assert self.forks.stdin is not None
+        assert self.forks.stdout is not None
+        assert self.forks.stderr is not None
         command = list(map(str, arguments))
         self.forks.stdin.write(json.dumps([command, *map(str, files)]) + "\n")
         self.forks.stdin.flush()
