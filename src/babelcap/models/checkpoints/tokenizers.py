@@ -5,7 +5,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILES
+from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILE
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.storage import require_manifest
 
@@ -27,7 +27,6 @@ def load_tokenizers(
     folder: Path, encoder: str | Path | None = None, decoder: str | Path | None = None
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Those beside a model, unless others are named by folder or hub id."""
-    require_manifest(folder, only=PROCESSOR_FILES)
     missing = missing_tokenizers(folder, encoder, decoder)
     if missing:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -35,6 +34,8 @@ def load_tokenizers(
             f"{folder / missing[0]}: no such tokenizer; name the one this model was trained with by {options} "
             f"(in Python {', '.join(f'{name}=...' for name in missing)})"
         )
+    used = [f"{name}/*" for name, other in ((ENCODER_TOKENIZER, encoder), (DECODER_TOKENIZER, decoder)) if not other]
+    require_manifest(folder, only=(PROCESSOR_FILE, *used))
     return load_tokenizer(encoder or folder / ENCODER_TOKENIZER), load_tokenizer(decoder or folder / DECODER_TOKENIZER)
 
 
