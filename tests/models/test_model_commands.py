@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -17,6 +18,7 @@ from babelcap.coverage import TRANSLATION
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
 from babelcap.models import CaptionProcessor
+from babelcap.models.checkpoints.tokenizers import tokenizer_doubts
 from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.generation.shortlist import read_shortlist
 from babelcap.models.sizing.info import model_info
@@ -167,3 +169,12 @@ def test_import_says_at_once_that_tokenizers_are_missing_or_others(
     assert done.exit_code == 2
     assert "they do not belong together" in done.stderr  # other special tokens
     assert not (tmp_path / "ours").exists()
+
+
+def test_a_tokenizer_with_far_fewer_tokens_than_rows_is_doubted(processor: CaptionProcessor) -> None:
+    encoder, decoder = processor.encoder_tokenizer, processor.decoder_tokenizer
+    padded = SimpleNamespace(encoder_config=SimpleNamespace(vocab_size=len(encoder)), vocab_size=len(decoder) + 127)
+    assert tokenizer_doubts(padded, encoder, decoder) == []  # type: ignore[arg-type]
+    padded.vocab_size += 1
+    (line,) = tokenizer_doubts(padded, encoder, decoder)  # type: ignore[arg-type]
+    assert line.startswith(f"the decoder's tokenizer has {len(decoder)} tokens, its vocabulary {len(decoder) + 128}; ")

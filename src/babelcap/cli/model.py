@@ -1,6 +1,7 @@
 """`babelcap model`: what a model is and costs, and how one is made of others."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -111,6 +112,11 @@ def import_command(
         with_tokenizers=not without_tokenizers,
         dtype=dtype,
     )
+    if not without_tokenizers:
+        from babelcap.models.checkpoints.tokenizers import load_tokenizers, tokenizer_doubts
+
+        for line in tokenizer_doubts(model.config, *load_tokenizers(Path(output))):
+            typer.echo(f"babelcap: {line}", err=True)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     typer.echo(f"{output}: {num_parameters / 1e6:,.1f} M parameters")
 

@@ -16,6 +16,7 @@ from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, ImageSource, as_images, image_name, load_processor
 from babelcap.models.checkpoints.tokenizers import check_tokenizers
+from babelcap.models.checkpoints.weights import require_model, resolve_folder
 from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import (
     SETTING_NAMES,
@@ -131,12 +132,13 @@ def load(
     folder's manifest covers, where a plain load checks small files whole and a sample of large ones.
     """
     place = find_device(device)
-    processor = load_processor(path_or_id, encoder_tokenizer=encoder_tokenizer, decoder_tokenizer=decoder_tokenizer)
+    folder = require_model(resolve_folder(path_or_id))
+    processor = load_processor(folder, encoder_tokenizer=encoder_tokenizer, decoder_tokenizer=decoder_tokenizer)
     if image_size_px is not None:
         if image_size_px < 1:
             raise UserError(f"image_size_px is {image_size_px}; it must be at least 1")
         processor.image_size_px = image_size_px
-    model = load_model(path_or_id, dtype=dtype, verify=verify)
+    model = load_model(folder, dtype=dtype, verify=verify)
     if dtype is None and place.type == "cpu" and model.dtype == torch.float16:
         model = model.float()  # few of a processor's operations know half precision
     return CaptionPipeline(model.to(place), processor)

@@ -135,7 +135,12 @@ def test_one_bad_member_does_not_stop_an_import(tmp_path: Path) -> None:
     files = {f"{name}.jpg": b"image" for name in members} | {f"{name}.json": text for name, text in members.items()}
     corpus = make(tmp_path / "c", [write_tar(tmp_path / "t.tar", files)], captions="json:caption")
     assert [row.key for row in corpus.rows() if row.annotations] == ["good"]
-    assert corpus.manifest.shards[0].skipped == {"bad JSON member": 7, "empty text": 1, "text is too long": 1}
+    assert corpus.manifest.shards[0].skipped == {
+        "bad JSON member": 4,
+        "JSON member without a text 'caption'": 3,
+        "empty text": 1,
+        "text is too long": 1,
+    }
 
 
 def test_folders_are_searched_through_links_and_only_once(tmp_path: Path) -> None:

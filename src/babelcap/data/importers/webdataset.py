@@ -108,11 +108,13 @@ def _member_text(descriptor: int, member: TarMember, field: str, skipped: Counte
     except UnicodeDecodeError:
         skipped["text is not UTF-8"] += 1
         return ""
-    except (UserError, KeyError, TypeError, IndexError):
+    except UserError:
         skipped["bad JSON member"] += 1
         return ""
+    except (KeyError, TypeError, IndexError):
+        text = None
     if not isinstance(text, str):
-        skipped["bad JSON member"] += 1
+        skipped[f"JSON member without a text '{field}'"] += 1
         return ""
     text = text.strip()
     reason = unusable(text)

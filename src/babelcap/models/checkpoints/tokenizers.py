@@ -5,9 +5,11 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILES
+from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILE
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.storage import require_manifest
+
+PADDING_MULTIPLE = 128  # to which vocabularies are rounded up
 
 
 def load_tokenizer(path_or_id: str | Path) -> PreTrainedTokenizerBase:
@@ -27,7 +29,6 @@ def load_tokenizers(
     folder: Path, encoder: str | Path | None = None, decoder: str | Path | None = None
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Those beside a model, unless others are named by folder or hub id."""
-    require_manifest(folder, only=PROCESSOR_FILES)
     missing = missing_tokenizers(folder, encoder, decoder)
     if missing:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -35,12 +36,27 @@ def load_tokenizers(
             f"{folder / missing[0]}: no such tokenizer; name the one this model was trained with by {options} "
             f"(in Python {', '.join(f'{name}=...' for name in missing)})"
         )
+    used = [f"{name}/*" for name, other in ((ENCODER_TOKENIZER, encoder), (DECODER_TOKENIZER, decoder)) if not other]
+    require_manifest(folder, only=(PROCESSOR_FILE, *used))
     return load_tokenizer(encoder or folder / ENCODER_TOKENIZER), load_tokenizer(decoder or folder / DECODER_TOKENIZER)
 
 
 def missing_tokenizers(folder: Path, encoder: str | Path | None, decoder: str | Path | None) -> list[str]:
     named = {ENCODER_TOKENIZER: encoder, DECODER_TOKENIZER: decoder}
     return [name for name, elsewhere in named.items() if elsewhere is None and not (folder / name).is_dir()]
+
+
+def tokenizer_doubts(
+    config: CaptionerConfig, encoder: PreTrainedTokenizerBase, decoder: PreTrainedTokenizerBase
+) -> list[str]:
+    """What looks like another model's tokenizer and may be right: far fewer tokens than rows, above any padding."""
+    sides = {"encoder": (encoder, config.encoder_config.vocab_size), "decoder": (decoder, config.vocab_size)}
+    return [
+        f"the {side}'s tokenizer has {len(tokenizer)} tokens, its vocabulary {vocab_size}; "
+        "make sure that it is the one this model was trained with"
+        for side, (tokenizer, vocab_size) in sides.items()
+        if vocab_size - len(tokenizer) >= PADDING_MULTIPLE
+    ]
 
 
 def check_tokenizers(

@@ -45,8 +45,7 @@ class Checkpoint:
         self._file = file if pickled and file.is_file() else None
         self.folder = file.parent if self._file else resolve_folder(path_or_id, with_pickled=pickled)
         self._pickled = pickled
-        if not (self.folder / CONFIG_FILE).is_file():
-            raise UserError(f"{self.folder / CONFIG_FILE}: no such file; this is not a model's folder")
+        require_model(self.folder)
         require_manifest(self.folder, full=verify, only=MODEL_FILES)
         self.config: dict[str, Any] = read_json_object(self.folder / CONFIG_FILE)
 
@@ -130,6 +129,17 @@ def resolve_folder(path_or_id: str | Path, *, with_pickled: bool = False) -> Pat
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path_or_id}: no such folder, and the hub did not give such a model ({reason})") from None
+
+
+def require_model(folder: Path) -> Path:
+    """The folder, if it can be a model's. That of a run has a configuration too, of another kind."""
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; this is not a model's folder")
+    exported = sorted(folder.glob(f"*/model/{CONFIG_FILE}"))
+    if exported and "model_type" not in read_json_object(path):
+        raise UserError(f"{folder}: the folder of a run; its last model is in {exported[-1].parent}")
+    return folder
 
 
 def require_finite(tensor: Tensor, where: str) -> None:
