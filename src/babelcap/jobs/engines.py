@@ -1,6 +1,7 @@
 """Engines of stages: local worker processes, or Ray Data with a cluster. Paths go in, receipts come out."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from babelcap.errors import UserError
 from babelcap.jobs.pool import Pool
 from babelcap.jobs.receipts import Receipt
-from babelcap.jobs.stages import Failure, Finished, Stage
+from babelcap.jobs.stages import MAX_ATTEMPTS, Failure, Finished, Stage, run_task
 
 ENTRY = "babelcap.jobs.stages:run_task"
 WAIT_SECONDS = 0.5
@@ -54,8 +55,6 @@ class RayEngine:
         self.num_workers, self.address = num_workers, address
 
     def run(self, stage: Stage, tasks: Sequence[dict[str, Any]]) -> Iterator[Finished]:
-        import json
-
         import ray
 
         if not ray.is_initialized():
@@ -91,10 +90,6 @@ class RayWorker:
 
 def run_guarded(row: dict[str, Any]) -> dict[str, Any]:
     """A failure is a value here: an exception would end the whole of Ray's run."""
-    import json
-
-    from babelcap.jobs.stages import MAX_ATTEMPTS, run_task
-
     task = json.loads(row["task"])
     attempts = Path(task["attempts"])
     if attempts.is_file() and int(attempts.read_text() or 0) >= MAX_ATTEMPTS:
