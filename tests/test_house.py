@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "babelcap"
 ROOMS = [
     ["version", "errors"],
     ["storage"],
-    ["languages"],
+    ["languages", "identification"],
     ["coverage"],
     ["config", "measures"],
     ["records"],

@@ -52,8 +52,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Shard:
+    """`parameters` say which part of its inputs a shard is made of, where it is not all of them."""
+
     name: str
     inputs: Inputs
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def contents(self, checksums: RememberedChecksums | None = None) -> dict[str, str]:
+        """What it is made of, by content."""
+        own = {"parameters": text_sha256(self.parameters)} if self.parameters else {}
+        return inputs_sha256(self.inputs, checksums) | own
 
 
 class Failure(NamedTuple):
@@ -152,12 +160,13 @@ def run_task(task: dict[str, Any]) -> dict[str, Any]:
     """Makes one shard, in whatever process an engine chose; returns its receipt as plain values."""
     output, attempts = Path(task["output"]), Path(task["attempts"])
     inputs = {role: _as_paths(paths) for role, paths in task["inputs"].items()}
-    contents = inputs_sha256(inputs)
+    # What was computed before is only read here: many processes would write it.
+    contents = Shard(task["name"], inputs, task["parameters"]).contents(RememberedChecksums(Path(task["checksums"])))
     if not is_done(output, task["hash"], contents):
         write_text(attempts, str(_attempts(attempts) + 1))
         module, _, function = task["entry"].partition(":")
         make: ShardFunction = getattr(importlib.import_module(module), function)
-        made = make(inputs, task["settings"] | task["resources"])
+        made = make(inputs, task["settings"] | task["resources"] | task["parameters"])
         write_shard(output, made, task["stage"], task["hash"], contents)
     attempts.unlink(missing_ok=True)
     receipt = read_receipt(output)
@@ -177,6 +186,8 @@ def _task(stage: Stage, shard: Shard, work: Path) -> dict[str, Any]:
         "name": shard.name,
         "settings": stage.settings,
         "resources": stage.resources,
+        "parameters": shard.parameters,
+        "checksums": str(work / CHECKSUMS),
         "inputs": {role: _as_text(paths) for role, paths in shard.inputs.items()},
         "output": str(work / stage.folder / f"{shard.name}.parquet"),
         "attempts": str(_attempts_path(work, stage, shard.name)),
@@ -189,8 +200,7 @@ def _made(shard: Shard, stage: Stage, folder: Path, checksums: RememberedChecksu
     receipt = read_receipt(path)
     if receipt is None or receipt.stage_hash != stage.hash:
         return None  # before the inputs are read, which may take long
-    contents = inputs_sha256(shard.inputs, checksums)
-    return receipt if is_done(path, stage.hash, contents, checksums) else None
+    return receipt if is_done(path, stage.hash, shard.contents(checksums), checksums) else None
 
 
 def _attempts_path(work: Path, stage: Stage, shard: str) -> Path:
