@@ -80,11 +80,11 @@ def nearest_texts(
 def _search_block(
     images: NDArray[np.float16], texts: NDArray[np.float16], num_wanted: int, config: SearchConfig
 ) -> Found:
-    queries = torch.from_numpy(np.ascontiguousarray(images)).to(config.device).float()
+    queries = torch.from_numpy(np.array(images)).to(config.device).float()
     kept: list[tuple[Tensor, Tensor]] = []
     floor = torch.full((len(images),), NOTHING, device=config.device)
     for start in range(0, len(texts), config.text_block):
-        keys = torch.from_numpy(np.ascontiguousarray(texts[start : start + config.text_block])).to(config.device)
+        keys = torch.from_numpy(np.array(texts[start : start + config.text_block])).to(config.device)
         scores, places = _best_of(queries @ keys.float().T, num_wanted, floor)
         kept.append((scores, places + start))
         if len(kept) > 1:
@@ -94,7 +94,8 @@ def _search_block(
     if not kept:
         return Found(np.full((len(images), 0), -1), np.full((len(images), 0), NOTHING))
     scores, places = kept[0]
-    return _rescored(images, texts, torch.where(scores.isneginf(), -1, places).cpu().numpy())
+    kept_places = torch.where(scores.isneginf(), -1, places).cpu().numpy()
+    return Found(kept_places, rescored(images, texts, kept_places))
 
 
 def _best_of(scores: Tensor, num_wanted: int, floor: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,7 +115,7 @@ def _keep(parts: Sequence[tuple[Tensor, Tensor]], num_wanted: int) -> tuple[Tens
     return best, places.gather(1, order)
 
 
-def _rescored(images: NDArray[np.float16], texts: NDArray[np.float16], places: NDArray[np.int64]) -> Found:
+def rescored(images: NDArray[np.float16], texts: NDArray[np.float16], places: NDArray[np.int64]) -> NDArray[np.float64]:
     """In float64, from the float16 vectors themselves: no trace of how the products were blocked."""
     scores = np.full(places.shape, NOTHING)
     for row, columns in enumerate(places):
@@ -122,7 +123,7 @@ def _rescored(images: NDArray[np.float16], texts: NDArray[np.float16], places: N
         order = np.sort(columns[valid])  # memory-mapped files are read forwards
         values = np.asarray(texts[order], np.float64) @ images[row].astype(np.float64)
         scores[row, valid] = values[np.searchsorted(order, columns[valid])]
-    return Found(places, scores)
+    return scores
 
 
 def merge_candidates(parts: Sequence[Candidates], num_candidates: int) -> Candidates:
