@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from babelcap.coverage import Coverage, Pair, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader
 from babelcap.data.feed.mixture import Mixture, MixtureConfig
@@ -72,10 +72,10 @@ def make_corpus(folder: Path, images: list[bytes]) -> CorpusIndex:
     with CorpusWriter(folder, provenance={"source": "bench/data.py"}) as writer:
         for number, image in enumerate(images):
             annotations = [
-                Annotation(task=Task.CAPTION, language=code, style=Style.SHORT, target=text()) for code in ("en", "de")
+                Annotation(task=CAPTION, language=code, style=Style.SHORT, target=text()) for code in ("en", "de")
             ]
             annotations += [
-                Annotation(task=Task.TRANSLATION, language=code, source=text(), target=text())
+                Annotation(task=TRANSLATION, language=code, source=text(), target=text())
                 for code in ("de", "fr", "es", "ru", "zh")
             ]
             writer.add(f"{number:09d}", image, "jpg", "train", annotations)

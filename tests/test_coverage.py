@@ -1,7 +1,9 @@
+import math
+
 import pytest
 
-from babelcap.config import build_config
-from babelcap.coverage import Coverage, Pair, Style, Task, mean_over_splits
+from babelcap.config import build_config, content_hash
+from babelcap.coverage import CAPTION, TASKS, TRANSLATION, Coverage, Pair, Style, mean_of_numbers, mean_over_splits
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES, find_language
 
@@ -56,13 +58,13 @@ def test_full_coverage_has_no_hole_and_keeps_the_rest() -> None:
 )
 def test_caption_prompts(style: Style | None, sentence: str) -> None:
     expected = f"The target language is simplified Chinese. {sentence}"
-    assert COVERAGE.prompt(Pair(Task.CAPTION, "zh"), style) == expected
+    assert COVERAGE.prompt(Pair(CAPTION, "zh"), style) == expected
 
 
 def test_translation_prompts() -> None:
-    pair = Pair(Task.TRANSLATION, "ru")
+    pair = Pair(TRANSLATION, "ru")
     expected = "The target language is Russian. Translate the following text: A dog."
-    assert COVERAGE.prompt(pair, source="A dog.") == expected
+    assert COVERAGE.prompt(pair, text="A dog.") == expected
     with pytest.raises(ValueError, match="needs a source text"):
         COVERAGE.prompt(pair)
 
@@ -90,6 +92,16 @@ def test_what_is_not_a_pair(text: str) -> None:
         ({"languages": ["en", "deu"]}, "unknown language 'deu'; did you mean 'de'?"),
         ({"languages": "en"}, "languages: Input should be a valid tuple"),
         ({"languages": [{"code": "it"}]}, "languages.0.name: Field required"),
+        ({"tasks": ["captions"]}, "unknown task 'captions' (known: caption, translation)"),
+        ({"tasks": ["caption", "caption"]}, "tasks: 'caption' is there more than once"),
+        ({"tasks": []}, "tasks: Tuple should have at least 1 item"),
+        ({"tasks": ["caption"]}, "seen: 'translation-de' is not a pair"),
+        ({"tasks": [{"name": "a-b", "prompt": "x", "gives": "x"}]}, "tasks.0.name: String should match pattern"),
+        (
+            {"tasks": [{"name": "a", "prompt": "{x}", "gives": "x"}]},
+            "places other than one of {source}, {question}",
+        ),
+        ({"tasks": [{"name": "a", "prompt": {"short": "{source}", "detailed": ""}, "gives": "x"}]}, "in every style"),
     ],
 )
 def test_a_mistake_in_the_coverage_is_named(values: dict[str, object], words: str) -> None:
@@ -118,3 +130,37 @@ def test_means_over_splits_leave_out_what_was_not_measured() -> None:
         "UC": 2.0,
         "SC": 5.0,
     }
+
+
+def test_means_leave_out_what_is_not_a_number() -> None:
+    found = mean_over_splits({"caption-es": math.nan, "caption-zh": 3.0, "caption-en": math.nan}, COVERAGE)
+    assert found["UC"] == 3.0
+    assert math.isnan(found["SC"])
+    assert mean_of_numbers([1.0, math.nan, 3.0]) == 2.0
+    assert math.isnan(mean_of_numbers([]))
+
+
+def test_what_the_built_in_tasks_need() -> None:
+    caption, translation = TASKS
+    assert (caption.text, caption.styles, caption.needs_source, caption.after_prefix) == (
+        None,
+        tuple(Style),
+        False,
+        True,
+    )
+    assert (translation.text, translation.styles) == ("source", (None,))
+    assert (translation.needs_source, translation.after_prefix) == (True, False)
+    assert COVERAGE.caption_languages() == ("en", "de", "fr", "es", "ru", "zh")
+    assert COVERAGE.caption_languages(seen=True) == ("en", "de")
+    assert COVERAGE.caption_languages(seen=False) == ("fr", "es", "ru", "zh")
+
+
+def test_the_table_of_tasks_is_written_only_where_it_is_another_one() -> None:
+    """Configurations and corpora from before tasks were rows keep their hashes."""
+    assert "tasks" not in COVERAGE.model_dump(mode="json")
+    assert content_hash(COVERAGE) == "cd1564a41e8cd29f"
+    question = {"name": "question", "prompt": "{question}", "gives": "answers in"}
+    more = build_config(Coverage, {"tasks": ["caption", "translation", question]})
+    assert [task["name"] for task in more.model_dump(mode="json")["tasks"]] == ["caption", "translation", "question"]
+    assert Coverage.model_validate_json(more.model_dump_json()) == more
+    assert content_hash(more) != content_hash(COVERAGE)

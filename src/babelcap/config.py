@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from babelcap.errors import UserError
 from babelcap.storage import read_json_object, read_toml, write_json
@@ -67,9 +68,8 @@ def content_hash(config: BaseModel) -> str:
 
 def _affecting(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        kept = [name for name, field in fields.items() if _affects_result(field.json_schema_extra)]
-        return {name: _affecting(getattr(value, name)) for name in kept}
+        fields = {name: (field, getattr(value, name)) for name, field in type(value).model_fields.items()}
+        return {name: _affecting(item) for name, (field, item) in fields.items() if _affects_result(field, item)}
     if isinstance(value, dict):
         return {str(key): _affecting(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -79,8 +79,11 @@ def _affecting(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _affects_result(extra: Any) -> bool:
-    return not (isinstance(extra, dict) and extra.get("affects_result") is False)
+def _affects_result(field: FieldInfo, value: Any) -> bool:
+    """Not a resource, and not what is left out of the written configuration too."""
+    extra = field.json_schema_extra
+    is_resource = isinstance(extra, dict) and extra.get("affects_result") is False
+    return not is_resource and not (field.exclude_if is not None and field.exclude_if(value))
 
 
 def read_values(path: Path) -> dict[str, Any]:

@@ -1,23 +1,22 @@
-"""Which task is seen in which language: the intentional hole, the three test splits and the prompts.
+"""The table of tasks, and which task is seen in which language: the intentional hole, the test splits, the prompts.
 
 UC  unseen captioning     ST  seen translation     SC  seen captioning
-Everything that asks "was this pair trained on?" asks here.
+Everything that asks "was this pair trained on?" or "what does this task need?" asks here. A task is a row of `TASKS`,
+or of a configuration, where those of the table need only a name; the hole is any set of task x language.
 """
 
+import math
+import re
 from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES, Language, find_language
-
-
-class Task(StrEnum):
-    CAPTION = "caption"
-    TRANSLATION = "translation"
 
 
 class Style(StrEnum):
@@ -26,36 +25,115 @@ class Style(StrEnum):
     MORE_DETAILED = "more_detailed"
 
 
+CAPTION, TRANSLATION = "caption", "translation"  # the built-in tasks, for those who make such texts
+TEXTS = ("source", "question")  # what the text can be that a task reads beside the image
+TaskName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=40)]
+Prompts = Annotated[dict[Style, str], Field(min_length=1)]
+
+
+class Task(BaseModel):
+    """A row of the table of tasks. What a task needs is what its prompt has a place for.
+
+    {"name": "question", "prompt": "Answer the question: {question}", "gives": "answers in"}
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: TaskName  # the first half of a pair's name
+    prompt: (
+        str | Prompts
+    )  # what the encoder reads after the language's sentence; one for each style where it has styles
+    gives: str  # what comes out, as figures say it before a language's name
+    after_prefix: bool = False  # whether the decoder can be started with the language's prefix
+
+    @model_validator(mode="after")
+    def _known_places(self) -> Self:
+        prompts = [self.prompt] if isinstance(self.prompt, str) else list(self.prompt.values())
+        found = {tuple(sorted(re.findall(r"\{(.*?)\}", prompt))) for prompt in prompts}
+        if len(found) > 1 or found.pop() not in {(), *((name,) for name in TEXTS)}:
+            raise ValueError(f"prompt: has places other than one of {{{'}, {'.join(TEXTS)}}}, the same in every style")
+        return self
+
+    @cached_property
+    def text(self) -> str | None:
+        """What the text is that it reads beside the image, if any: an annotation holds it as its `source`."""
+        prompt = self.prompt if isinstance(self.prompt, str) else next(iter(self.prompt.values()))
+        return next((name for name in TEXTS if f"{{{name}}}" in prompt), None)
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether it carries a text over from the source language: there is no such task into that language."""
+        return self.text == "source"
+
+    @property
+    def styles(self) -> tuple[Style | None, ...]:
+        """The styles that it can be asked for in; a task without styles has None alone."""
+        return (None,) if isinstance(self.prompt, str) else tuple(self.prompt)
+
+    def sentence(self, style: Style | None = None, text: str | None = None) -> str:
+        """What is asked for, without the language: `text` is what the task reads, if it reads any."""
+        if self.text is not None and text is None:
+            raise ValueError(f"{self.name} needs a {self.text} text")
+        if isinstance(self.prompt, str):
+            return self.prompt.replace(f"{{{self.text}}}", text or "")
+        style = style or next(iter(self.prompt))
+        if style not in self.prompt:
+            raise UserError(f"{self.name} has no style '{style}' (known: {', '.join(self.prompt)})")
+        return self.prompt[style].replace(f"{{{self.text}}}", text or "")
+
+    def instruction(self, language: Language, style: Style | None = None, text: str | None = None) -> str:
+        """What the encoder reads."""
+        return f"The target language is {language.name}. {self.sentence(style, text)}"
+
+
+TASKS: tuple[Task, ...] = (
+    Task(
+        name=CAPTION,
+        prompt={
+            Style.SHORT: "What does the image describe?",
+            Style.DETAILED: "Describe in detail what is shown in the image.",
+            Style.MORE_DETAILED: "Describe with a paragraph what is shown in the image.",
+        },
+        gives="captions in",
+        after_prefix=True,
+    ),
+    Task(name=TRANSLATION, prompt="Translate the following text: {source}", gives="translations into"),
+)
+
+
+def find_task(name: str, tasks: Iterable[Task] = TASKS) -> Task:
+    table = {task.name: task for task in tasks}
+    if name not in table:
+        raise UserError(f"unknown task '{name}' (known: {', '.join(table)})")
+    return table[name]
+
+
+def caption_prompt(language: Language, style: Style = Style.SHORT) -> str:
+    return find_task(CAPTION).instruction(language, style)
+
+
+def translation_prompt(language: Language, source: str) -> str:
+    return find_task(TRANSLATION).instruction(language, text=source)
+
+
 class Pair(NamedTuple):
     """A task in a target language, written `caption-de`."""
 
-    task: Task
+    task: str
     language: str
 
     def __str__(self) -> str:
         return f"{self.task}-{self.language}"
 
     @classmethod
-    def parse(cls, text: str) -> "Pair":
-        task, _, language = text.partition("-")
-        if task not in set(Task) or not language:
-            raise UserError(f"'{text}' is not a task-language pair; write {' or '.join(f'{t}-LANGUAGE' for t in Task)}")
-        return cls(Task(task), language)
-
-
-TASK_SENTENCES: dict[Style, str] = {
-    Style.SHORT: "What does the image describe?",
-    Style.DETAILED: "Describe in detail what is shown in the image.",
-    Style.MORE_DETAILED: "Describe with a paragraph what is shown in the image.",
-}
-
-
-def caption_prompt(language: Language, style: Style = Style.SHORT) -> str:
-    return f"The target language is {language.name}. {TASK_SENTENCES[style]}"
-
-
-def translation_prompt(language: Language, source: str) -> str:
-    return f"The target language is {language.name}. Translate the following text: {source}"
+    def parse(cls, text: str, tasks: Iterable[Task] = TASKS) -> "Pair":
+        name, _, language = text.partition("-")
+        names = [task.name for task in tasks]
+        if name not in names or not language:
+            raise UserError(
+                f"'{text}' is not a task-language pair; write {' or '.join(f'{t}-LANGUAGE' for t in names)}"
+            )
+        return cls(name, language)
 
 
 class Coverage(BaseModel):
@@ -64,6 +142,8 @@ class Coverage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     languages: tuple[Language, ...] = LANGUAGES  # a language of the built-in table may be given by its code alone
+    # Left out of what is written and hashed where it is the table: the field came later than the records.
+    tasks: Annotated[tuple[Task, ...], Field(min_length=1, exclude_if=lambda tasks: tasks == TASKS)] = TASKS
     source_language: str = "en"  # what translations are made from, and what prompts are written in
     seen: tuple[str, ...] = (
         "caption-en",
@@ -87,10 +167,18 @@ class Coverage(BaseModel):
             return languages
         return tuple(find_language(item) if isinstance(item, str) else item for item in languages)
 
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _built_in_by_name(cls, tasks: Any) -> Any:
+        if not isinstance(tasks, list | tuple):
+            return tasks
+        return tuple(find_task(item) if isinstance(item, str) else item for item in tasks)
+
     @model_validator(mode="after")
     def _known_pairs(self) -> Self:
         codes = [language.code for language in self.languages]
-        for name, values in {"languages": codes, "seen": self.seen, **self.splits}.items():
+        names = [task.name for task in self.tasks]
+        for name, values in {"languages": codes, "tasks": names, "seen": self.seen, **self.splits}.items():
             twice = [value for value, number in Counter(values).items() if number > 1]
             if twice:
                 raise ValueError(f"{name}: '{twice[0]}' is there more than once")
@@ -107,14 +195,33 @@ class Coverage(BaseModel):
 
     @cached_property
     def all_pairs(self) -> tuple[Pair, ...]:
-        """Captioning in every language, translation into every language but the source's."""
-        codes = [language.code for language in self.languages]
-        captions = [Pair(Task.CAPTION, code) for code in codes]
-        return tuple(captions + [Pair(Task.TRANSLATION, code) for code in codes if code != self.source_language])
+        """Every task in every language, but a task that carries over from the source language not into it."""
+        return tuple(
+            Pair(task.name, language.code)
+            for task in self.tasks
+            for language in self.languages
+            if not (task.needs_source and language.code == self.source_language)
+        )
 
     @cached_property
     def seen_pairs(self) -> tuple[Pair, ...]:
-        return tuple(map(Pair.parse, self.seen))
+        return tuple(map(self.pair, self.seen))
+
+    def pair(self, text: str) -> Pair:
+        """A pair by its name, of a task that is known here."""
+        return Pair.parse(text, self.tasks)
+
+    def task(self, name: str) -> Task:
+        return find_task(name, self.tasks)
+
+    def pairs_of(self, task: str, *, seen: bool | None = None) -> tuple[Pair, ...]:
+        """The pairs of a task: all of them, those that training sees, or those of the hole."""
+        among = self.all_pairs if seen is None else self.seen_pairs if seen else self.hole
+        return tuple(pair for pair in among if pair.task == task)
+
+    def caption_languages(self, *, seen: bool | None = None) -> tuple[str, ...]:
+        """The codes of the languages that are captioned in; `seen=False`: those that training never captions in."""
+        return tuple(pair.language for pair in self.pairs_of(CAPTION, seen=seen))
 
     @cached_property
     def hole(self) -> tuple[Pair, ...]:
@@ -129,7 +236,7 @@ class Coverage(BaseModel):
     def split(self, name: str) -> tuple[Pair, ...]:
         if name not in self.splits:
             raise UserError(f"unknown test split '{name}' (known: {', '.join(self.splits)})")
-        return tuple(map(Pair.parse, self.splits[name]))
+        return tuple(map(self.pair, self.splits[name]))
 
     def is_seen(self, pair: Pair) -> bool:
         return pair in set(self.seen_pairs)
@@ -137,14 +244,9 @@ class Coverage(BaseModel):
     def language(self, code: str) -> Language:
         return find_language(code, self.languages)
 
-    def prompt(self, pair: Pair, style: Style | None = None, source: str | None = None) -> str:
-        """What the encoder reads for a pair: captions need a style, translations a source text."""
-        language = self.language(pair.language)
-        if pair.task is Task.TRANSLATION:
-            if source is None:
-                raise ValueError(f"{pair} needs a source text")
-            return translation_prompt(language, source)
-        return caption_prompt(language, style or Style.SHORT)
+    def prompt(self, pair: Pair, style: Style | None = None, text: str | None = None) -> str:
+        """What the encoder reads for a pair: `text` is what its task needs, a source text or a question."""
+        return self.task(pair.task).instruction(self.language(pair.language), style, text)
 
     def full(self) -> "Coverage":
         """The same languages with every pair seen: what fine-tuning uses."""
@@ -158,5 +260,11 @@ def mean_over_splits(per_pair: dict[str, float], coverage: Coverage) -> dict[str
     for name in coverage.splits:
         found = [per_pair[str(pair)] for pair in coverage.split(name) if str(pair) in per_pair]
         if found:
-            values[name] = sum(found) / len(found)
+            values[name] = mean_of_numbers(found)
     return values
+
+
+def mean_of_numbers(values: Iterable[float]) -> float:
+    """The mean without what is not a number (a rate over nothing); NaN where nothing is left."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return sum(numbers) / len(numbers) if numbers else math.nan

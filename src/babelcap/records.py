@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from babelcap.coverage import Pair, Style, Task
+from babelcap.coverage import Pair, Style, TaskName
 from babelcap.errors import UserError
 from babelcap.storage import write_text
 
@@ -16,9 +16,9 @@ class Record(BaseModel):
 
 
 class Annotation(Record):
-    """One text of one image. A caption has a style, a translation has a source text in the source language."""
+    """One text of one image. A caption has a style; `source` is the text that a task reads, in the source language."""
 
-    task: Task
+    task: TaskName
     language: str
     target: str
     style: Style | None = None

@@ -10,7 +10,7 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from babelcap.coverage import Pair, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Pair, Style
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import CorpusWriter
 from babelcap.records import Annotation
@@ -34,16 +34,16 @@ def sentence(generator: np.random.Generator, longest: int = 12) -> str:
 
 def annotations_of(generator: np.random.Generator) -> list[Annotation]:
     found = [
-        Annotation(task=Task.CAPTION, language="en", style=Style.SHORT, target=sentence(generator)),
-        Annotation(task=Task.CAPTION, language="en", style=Style.DETAILED, target=sentence(generator, 30)),
-        Annotation(task=Task.CAPTION, language="de", style=Style.SHORT, target=sentence(generator)),
+        Annotation(task=CAPTION, language="en", style=Style.SHORT, target=sentence(generator)),
+        Annotation(task=CAPTION, language="en", style=Style.DETAILED, target=sentence(generator, 30)),
+        Annotation(task=CAPTION, language="de", style=Style.SHORT, target=sentence(generator)),
         # A caption of an unseen pair, which training must never draw.
-        Annotation(task=Task.CAPTION, language="es", style=Style.SHORT, target=sentence(generator)),
+        Annotation(task=CAPTION, language="es", style=Style.SHORT, target=sentence(generator)),
     ]
     for code in ("de", "fr", "es", "ru", "zh"):
         for _ in range(generator.integers(0, 4)):
             text = sentence(generator, 40)
-            found.append(Annotation(task=Task.TRANSLATION, language=code, source=text, target=text.upper()))
+            found.append(Annotation(task=TRANSLATION, language=code, source=text, target=text.upper()))
     return found
 
 

@@ -16,7 +16,7 @@ from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.sizes import size_config
 from babelcap.world.corpus import WorldConfig, load_truth, make_world
-from babelcap.world.plan import plan_caption
+from babelcap.world.message import plan_caption
 from babelcap.world.realise import realise
 from babelcap.world.scenes import generator
 

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
-from babelcap.coverage import Task
+from babelcap.coverage import TRANSLATION
 from babelcap.data.store.store import CorpusWriter
 from babelcap.models.generation.shortlist import read_shortlist
 from babelcap.records import Annotation
@@ -52,9 +52,7 @@ def test_shortlists_are_written_beside_the_model(model_folder: Path, tmp_path: P
     model = shutil.copytree(model_folder, tmp_path / "model")
     picture = io.BytesIO()
     Image.new("RGB", (8, 8)).save(picture, "PNG")
-    annotations = [
-        Annotation(task=Task.TRANSLATION, language=code, source="a", target="w1 w2") for code in ("es", "fr")
-    ]
+    annotations = [Annotation(task=TRANSLATION, language=code, source="a", target="w1 w2") for code in ("es", "fr")]
     with CorpusWriter(tmp_path / "corpus", provenance={}) as writer:
         writer.add("000000001", picture.getvalue(), "png", "train", annotations)
     done = run("shortlist", str(tmp_path / "corpus"), "-l", "es", "-l", "fr", "--model", str(model), "--json")

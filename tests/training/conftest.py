@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from babelcap.config import build_config
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.data.store.store import CorpusWriter
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.network.captioner import Captioner
@@ -87,7 +87,7 @@ def random_annotations(generator: np.random.Generator, coverage: Coverage, full:
     for pair in coverage.all_pairs if full else coverage.seen_pairs:
         words = generator.choice(WORDS, size=generator.integers(3, 12))
         target = " ".join([pair.language[0] + "0", *words]).replace(pair.language[0] + "0", WORDS[len(pair.language)])
-        if pair.task is Task.CAPTION:
+        if pair.task == CAPTION:
             annotations.append(
                 Annotation(task=pair.task, language=pair.language, target=target, style=Style.SHORT, origin="test")
             )

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from babelcap.coverage import Coverage, Pair, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.feed.text import encode_prefix
 from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.records import Annotation
 from babelcap.world.corpus import WorldConfig, load_truth, make_image, make_world, read_free_text, read_lines
-from babelcap.world.grammar.captions import OPENINGS
+from babelcap.world.grammar.caption_rules import OPENINGS
 from babelcap.world.inverse import parse_strict
 from babelcap.world.meaning import text_claims
 from babelcap.world.realise import GRAMMARS
@@ -51,7 +51,7 @@ def test_training_has_seen_pairs_only_and_evaluation_has_all(world: Path) -> Non
     coverage = Coverage()
     assert set(corpus.splits) == {"train", "eval", "holdout"}
     assert set(corpus.counts("train")) == set(coverage.seen_pairs)
-    assert corpus.counts("train")[Pair(Task.CAPTION, "en")] == 3 * 30
+    assert corpus.counts("train")[Pair(CAPTION, "en")] == 3 * 30
     for split in ("eval", "holdout"):
         assert corpus.counts(split) == dict.fromkeys(coverage.all_pairs, 6)
 
@@ -83,7 +83,7 @@ def test_captions_are_true_and_well_formed(world: Path) -> None:
         score_caption(annotation.target, annotation.language, truth[row.key])
         for row in Corpus.open(world).rows()
         for annotation in row.annotations
-        if annotation.task is Task.CAPTION
+        if annotation.task == CAPTION
     ]
     found = rates(scores)
     assert found.pop("invented") == 0
@@ -93,7 +93,7 @@ def test_captions_are_true_and_well_formed(world: Path) -> None:
 def test_both_sides_of_a_translation_say_the_same(world: Path) -> None:
     for row in Corpus.open(world).rows():
         for annotation in row.annotations:
-            if annotation.task is Task.TRANSLATION:
+            if annotation.task == TRANSLATION:
                 source = parse_strict(annotation.source or "", "en")
                 target = parse_strict(annotation.target, annotation.language)
                 assert source is not None
@@ -122,7 +122,7 @@ def test_a_smaller_scope_is_kept_to_by_pictures_and_texts(tmp_path: Path) -> Non
     few = {"scope": Scope(num_nouns=5, max_count=1), "styles": (Style.SHORT, Style.DETAILED), "num_text_lines": 0}
     make_world(tmp_path / "few", CONFIG.model_copy(update=few))
     corpus = Corpus.open(tmp_path / "few")
-    assert corpus.counts("train")[Pair(Task.CAPTION, "en")] == 2 * 30
+    assert corpus.counts("train")[Pair(CAPTION, "en")] == 2 * 30
     for row in corpus.rows():
         for annotation in row.annotations:
             claims = text_claims(parse_strict(annotation.target, annotation.language) or ())
@@ -146,7 +146,7 @@ def test_parallel_text_is_the_translations_without_pictures(world: Path) -> None
             f"{annotation.source}\t{annotation.target}"
             for row in Corpus.open(world).rows("train")
             for annotation in row.annotations
-            if annotation.pair == Pair(Task.TRANSLATION, code)
+            if annotation.pair == Pair(TRANSLATION, code)
         }
         assert lines == sorted(expected)
 

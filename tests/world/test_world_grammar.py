@@ -4,7 +4,7 @@ import pytest
 
 from babelcap.languages import LANGUAGES
 from babelcap.world.grammar import chinese, english, french, german, russian, spanish
-from babelcap.world.grammar.captions import CAPTIONS, OPENINGS
+from babelcap.world.grammar.caption_rules import CAPTIONS, OPENINGS
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention, Sentence
 from babelcap.world.realise import GRAMMARS, grammar_of, realise_sentence, required_slots, templates

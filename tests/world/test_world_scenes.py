@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from babelcap.world.plan import fit, loosen
+from babelcap.world.message import fit, loosen
 from babelcap.world.scenes import COLOURS, NOUNS, SIDES, draw_scene, generator, holdout_pairs
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from babelcap.coverage import TASK_SENTENCES, Coverage, Style
+from babelcap.coverage import CAPTION, Coverage, Style, find_task
 from babelcap.data.feed.batches import IGNORED_LABEL, pad
 from babelcap.data.feed.text import encode_texts
 from babelcap.world.annotate import draw_free_text
 from babelcap.world.corpus import TEXT_KINDS
-from babelcap.world.plan import plan_caption, plan_web
+from babelcap.world.message import plan_caption, plan_web
 from babelcap.world.realise import realise
 from babelcap.world.scenes import Scene, generator
 from babelcap.world.tokenizers import train_decoder_tokenizer, train_encoder_tokenizer, wrap_decoder, wrap_encoder
@@ -60,7 +60,7 @@ def captioning_example(scenes: Sequence[Scene], seed: int, index: int, unknown: 
     scene = scenes[picture]
     style = rng.choice(list(Style))
     if rng.random() >= SHARE_READING:
-        return Example(picture, TASK_SENTENCES[style], realise(plan_caption(scene, style, rng), "en"))
+        return Example(picture, find_task(CAPTION).sentence(style), realise(plan_caption(scene, style, rng), "en"))
     plan = plan_caption(scene, style, rng) if rng.random() < 0.5 else [plan_web(scene, rng)]
     text = realise(plan, "en")
     return Example(picture, f"{READING} {hide_words(text, unknown, rng)}", text)

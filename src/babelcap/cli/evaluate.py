@@ -34,21 +34,21 @@ def loss(
     """
     import json
 
-    from babelcap.coverage import Pair
     from babelcap.data.feed.batches import BatchConfig
     from babelcap.data.store.index import CorpusIndex
     from babelcap.evaluation.loss import evaluate_loss
     from babelcap.models import load_model, load_processor
 
     captioner, processor = load_model(model, dtype="float32"), load_processor(model)
+    coverage = captioner.config.get_coverage()
     results = evaluate_loss(
         captioner,
         processor,
         CorpusIndex.open(corpus),
-        captioner.config.get_coverage(),
+        coverage,
         BatchConfig(image_size_px=image_size_px or captioner.config.image_size_px),
         split,
-        [Pair.parse(pair) for pair in pairs or []] or None,
+        [coverage.pair(pair) for pair in pairs or []] or None,
         batch_size,
         limit,
         workers,

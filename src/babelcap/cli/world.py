@@ -154,7 +154,7 @@ def show(
     Example: babelcap world show --num 2 -o sheet.png
     """
     from babelcap.coverage import Style
-    from babelcap.world.plan import plan_caption
+    from babelcap.world.message import plan_caption
     from babelcap.world.realise import LANGUAGE_CODES, realise
     from babelcap.world.scenes import draw_scene, generator
 

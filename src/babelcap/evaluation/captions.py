@@ -4,7 +4,7 @@ plain             the prompt alone asks for the language
 prefix            the decoder is started with the language's prefix, which is cut from the caption before it is judged
 shortlist         only tokens seen in the language's training text can be chosen
 Each is a measure `captions/{language,objects,colours,relations,hallucinated,...}/{variant}`; `.../chance` is what true
-captions of other scenes reach, and for the language one of all languages drawn blindly.
+captions of other scenes reach, for relations a blind guess, and for the language one of all languages drawn blindly.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, mean_over_splits
+from babelcap.coverage import CAPTION, Coverage, Pair, Style, caption_prompt, mean_of_numbers, mean_over_splits
 from babelcap.data.feed.text import encode_prefix
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import Corpus
@@ -36,6 +36,9 @@ MEASURES = {
     "objects": "objects",
     "colours": "colours",
     "relations": "places",
+    "directions": "directions",
+    "counts": "counts",
+    "sizes": "sizes",
     "hallucinated": "invented",
     "objects_with_colour": "objects_with_colour",
     "well_formed": "well_formed",
@@ -213,8 +216,8 @@ def _results(
     for caption in generated:
         if caption.variant == variant:
             scores[caption.language].append(caption.score)
-    by_pair = {str(Pair(Task.CAPTION, code)): rates(found) for code, found in scores.items()}
-    num_samples = {str(Pair(Task.CAPTION, code)): len(found) for code, found in scores.items()}
+    by_pair = {str(Pair(CAPTION, code)): rates(found) for code, found in scores.items()}
+    num_samples = {str(Pair(CAPTION, code)): len(found) for code, found in scores.items()}
     signature = {"style": str(style), "prefix": "cut" if "prefix" in variant else "none"}
     return [
         _result(f"captions/{name}/{variant}", split, per_pair, num_samples, coverage, signature)
@@ -226,7 +229,7 @@ def _results(
 def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene], known: Sequence[Scene]) -> list[EvalResult]:
     """The same for every language: content is scored from meaning, not from words."""
     chance = chance_rates(scenes, known) | {"right_language": 1 / len(coverage.languages)}
-    pairs = [str(Pair(Task.CAPTION, language.code)) for language in coverage.languages]
+    pairs = [str(Pair(CAPTION, language.code)) for language in coverage.languages]
     return [
         _result(f"captions/{name}/chance", split, dict.fromkeys(pairs, chance[rate]), {}, coverage, {})
         for name, rate in MEASURES.items()
@@ -245,7 +248,7 @@ def _result(
     per_split = mean_over_splits(per_pair, coverage)
     unseen = [per_pair[str(pair)] for pair in coverage.hole if str(pair) in per_pair]
     if unseen:
-        per_split[UNSEEN] = sum(unseen) / len(unseen)
+        per_split[UNSEEN] = mean_of_numbers(unseen)
     return EvalResult(
         measure=measure,
         split=split,

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from babelcap.coverage import Coverage, Pair, Style, Task, caption_prompt, translation_prompt
+from babelcap.coverage import Coverage, Style, caption_prompt, translation_prompt
 from babelcap.errors import UserError
 from babelcap.languages import Language, find_language
 from babelcap.models.checkpoints.loading import load_model
@@ -106,7 +106,7 @@ class CaptionPipeline:
 
     def _prefix(self, language: Language, prefix: str) -> str:
         if prefix == "auto":
-            return language.prefix if Pair(Task.CAPTION, language.code) in self.coverage.hole else ""
+            return language.prefix if language.code in self.coverage.caption_languages(seen=False) else ""
         return {"always": language.prefix, "none": ""}.get(prefix, prefix)
 
     @torch.no_grad()

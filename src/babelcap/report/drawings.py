@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from babelcap.coverage import Task
 from babelcap.report.figures import compute_frontier, loss_panels, residual_panels
 from babelcap.report.reading import Cell, Study
 from babelcap.report.study_figures import (
@@ -120,10 +119,9 @@ def _splits_in_words(study: Study) -> str:
         if target not in coverage.splits:
             continue
         pairs = coverage.split(target)
-        task = "captions in" if pairs[0].task is Task.CAPTION else "translations into"
         names = [coverage.language(pair.language).name.removeprefix("simplified ") for pair in pairs]
         trained = "trained on" if coverage.is_seen(pairs[0]) else "never trained on"
-        parts.append(f"{target}: {task} {' and '.join(names)}, {trained}.")
+        parts.append(f"{target}: {coverage.task(pairs[0].task).gives} {' and '.join(names)}, {trained}.")
     return " ".join(parts)
 
 

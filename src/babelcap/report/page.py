@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from babelcap.coverage import Task
+from babelcap.coverage import TRANSLATION
 from babelcap.jobs.progress import duration
 from babelcap.report.drawings import Drawing
 from babelcap.report.figures import number
@@ -64,7 +64,7 @@ def _names(study: Study, codes: Sequence[str]) -> str:
 def _lead(study: Study, claims: Sequence[Claim]) -> str:
     unseen = study.unseen_languages
     seen = [code for code in study.caption_languages if code not in unseen]
-    into = [pair.language for pair in study.coverage.seen_pairs if pair.task is Task.TRANSLATION]
+    into = [pair.language for pair in study.coverage.pairs_of(TRANSLATION, seen=True)]
     num_held = sum(claim.verdict == HOLDS for claim in claims)
     return (
         f'<p class="lead">Image captioners were trained on captions in {_names(study, seen)} and on translations from '

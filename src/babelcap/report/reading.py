@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.errors import UserError
 from babelcap.records import EvalResult, RunRecord, read_run_records
 from babelcap.report.statistics import Estimate, share_over_seeds
@@ -69,13 +69,12 @@ class Study:
     @property
     def caption_languages(self) -> list[str]:
         """Codes, those that training captions in first."""
-        seen = {pair.language for pair in self.coverage.seen_pairs if pair.task is Task.CAPTION}
-        codes = [language.code for language in self.coverage.languages]
-        return [code for code in codes if code in seen] + [code for code in codes if code not in seen]
+        unseen = self.unseen_languages
+        return [code for code in self.coverage.caption_languages() if code not in unseen] + unseen
 
     @property
     def unseen_languages(self) -> list[str]:
-        return [pair.language for pair in self.coverage.hole if pair.task is Task.CAPTION]
+        return list(self.coverage.caption_languages(seen=False))
 
     def cells(self, *kinds: str) -> list[Cell]:
         """By kind, parameters, base and samples."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from babelcap.coverage import Pair, Task
+from babelcap.coverage import CAPTION, Pair
 from babelcap.data.store.index import CorpusIndex
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.sizing.sizes import size_config
@@ -64,7 +64,7 @@ def _read_captions(run: PlannedRun, study: Path) -> list[dict[str, Any]]:
 def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
     """Keys spread over the order of objects named with their colour, with prefix, in the languages of the hole."""
     coverage = plan.config.world.coverage
-    unseen = {pair.language for pair in coverage.hole if pair.task is Task.CAPTION}
+    unseen = coverage.caption_languages(seen=False)
     points: dict[str, float] = {}
     for line in captions:
         if line["variant"] == "prefix" and line["language"] in unseen:
@@ -77,7 +77,7 @@ def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
 
 
 def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    english = Pair(Task.CAPTION, index.corpus.coverage.source_language)
+    english = Pair(CAPTION, index.corpus.coverage.source_language)
     truth = next(index.annotation(row).target for row in index.image_rows(number) if index.pair(row) == english)
     return {
         "key": key,

@@ -9,7 +9,7 @@ from typing import Any
 
 from babelcap.bases.config import BaseConfig
 from babelcap.bases.recipe import SHIPPED, Base, needed_bases
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.models.sizing.sizes import get_size
 from babelcap.study.config import FinetuneBlock, StudyConfig
 from babelcap.study.graph import Step, all_steps
@@ -131,8 +131,9 @@ class _Planner:
     def _train_coverage(self, kind: str) -> Coverage:
         if kind != "no-translation":
             return self.coverage
-        seen = [str(pair) for pair in self.coverage.seen_pairs if pair.task is Task.CAPTION]
-        return Coverage(**(self.coverage.model_dump() | {"seen": tuple(seen)}))
+        coverage = self.coverage
+        seen = [str(pair) for pair in coverage.seen_pairs if not coverage.task(pair.task).needs_source]
+        return Coverage(**(coverage.model_dump() | {"seen": tuple(seen)}))
 
     def _settings(self, size: str, coverage: Coverage) -> dict[str, Any]:
         training = self.config.training

@@ -6,14 +6,15 @@ caption translated.
 """
 
 import random
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from babelcap.config import ConfigModel
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
 from babelcap.records import Annotation
 from babelcap.world.meaning import Sentence
-from babelcap.world.plan import fit, loosen, plan_caption, plan_web
+from babelcap.world.message import fit, loosen, plan_caption, plan_web
 from babelcap.world.realise import realise
 from babelcap.world.scenes import WHOLE, Scene, Scope, draw_scene
 
@@ -41,12 +42,10 @@ def training_annotations(
 ) -> list[Annotation]:
     """Every style of caption in every seen caption language, and translations into every seen one."""
     annotations: list[Annotation] = []
-    captioned = [pair.language for pair in coverage.seen_pairs if pair.task is Task.CAPTION]
+    captioned = coverage.caption_languages(seen=True)
     for style in wording.styles:
         annotations += _captions(scene, style, captioned, rng)
-    for pair in coverage.seen_pairs:
-        if pair.task is not Task.TRANSLATION:
-            continue
+    for pair in coverage.pairs_of(TRANSLATION, seen=True):
         for _ in range(wording.translations_per_image):
             sentences, score = draw_web(scene, wording, rng, avoid_held_out=avoid_held_out)
             annotations.append(_translation(sentences, pair.language, coverage, ORIGIN_WEB, score))
@@ -91,17 +90,17 @@ def draw_free_text(rng: random.Random, kind: str) -> list[Sentence]:
     return draw_web(scene, FREE, rng)[0] if kind == "web" else plan_caption(scene, rng.choice(list(Style)), rng)
 
 
-def _captions(scene: Scene, style: Style, languages: list[str], rng: random.Random) -> list[Annotation]:
+def _captions(scene: Scene, style: Style, languages: Sequence[str], rng: random.Random) -> list[Annotation]:
     plan = plan_caption(scene, style, rng)
     return [
-        Annotation(task=Task.CAPTION, language=code, style=style, target=realise(plan, code), origin=ORIGIN_CAPTION)
+        Annotation(task=CAPTION, language=code, style=style, target=realise(plan, code), origin=ORIGIN_CAPTION)
         for code in languages
     ]
 
 
 def _translation(plan: list[Sentence], language: str, coverage: Coverage, origin: str, score: float) -> Annotation:
     return Annotation(
-        task=Task.TRANSLATION,
+        task=TRANSLATION,
         language=language,
         source=realise(plan, coverage.source_language),
         target=realise(plan, language),

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from babelcap.config import content_hash, resource
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
 from babelcap.jobs.progress import progress
@@ -166,7 +166,7 @@ def _write_parallel(folder: Path, annotations: list[Annotation], coverage: Cover
     """Sorted by the text: nothing of the order in which the pictures came is left."""
     pairs: dict[str, set[str]] = {}
     for annotation in annotations:
-        if annotation.task is Task.TRANSLATION:
+        if annotation.source is not None:
             pairs.setdefault(annotation.language, set()).add(f"{annotation.source}\t{annotation.target}")
     for language, lines in sorted(pairs.items()):
         write_lines(folder / f"{coverage.source_language}-{language}.tsv.gz", sorted(lines))

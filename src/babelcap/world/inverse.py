@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from babelcap.world.grammar.captions import CAPTIONS
+from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.engine import Features, Slot, parse_template
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention, Sentence, only_noun
@@ -23,8 +23,19 @@ ALL_MENTIONS = tuple(
 
 
 def split_sentences(text: str, language: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text, language)]
+
+
+def sentence_spans(text: str, language: str) -> Iterator[tuple[int, int]]:
+    """Where each sentence of a text begins and ends."""
+    start, last = len(text) - len(text.lstrip()), len(text.rstrip())
     pattern = r"(?<=[。！？])" if language == "zh" else r"(?<=[.!?])\s+"
-    return [part for part in re.split(pattern, text.strip()) if part]
+    for match in re.compile(pattern).finditer(text, start, last):
+        if match.start() > start:
+            yield start, match.start()
+        start = match.end()
+    if start < last:
+        yield start, last
 
 
 def parse_strict(text: str, language: str) -> list[Sentence] | None:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from babelcap.world.grammar import chinese
-from babelcap.world.grammar.captions import CAPTIONS
+from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.engine import Features, parse_template
 from babelcap.world.grammar.web import WEB
 from babelcap.world.meaning import Mention
@@ -133,6 +133,21 @@ def _articles(bare: list[str], language: str) -> set[str]:
     """The words of the bare phrase, and the articles that an adjective may turn them into (an -> a, l' -> le)."""
     more = {"en": {"a", "an"}, "fr": {"l", "le", "la", "de", "du", "d", "ma", "mon", "qu"}, "ru": {"две", "два"}}
     return set(bare) | more.get(language, set())
+
+
+@cache
+def singular_words(language: str) -> frozenset[str]:
+    """Where one is not said, as in Russian: the nouns, colours and sizes whose form says it. Empty elsewhere."""
+    if _number_words(language, 1):
+        return frozenset()
+    grammar = grammar_of(language)
+    forms: dict[bool, set[str]] = {False: set(), True: set()}
+    for noun, count, determiner, case in product(NOUNS, COUNTS, DETERMINERS[:2], CASES):
+        adjectives = [Mention(noun, colour=colour, count=count) for colour in COLOURS]
+        adjectives += [Mention(noun, size=size, count=count) for size in ("small", "big")]
+        for mention in adjectives:
+            forms[mention.plural].update(words_of(grammar.phrase(mention, determiner | case)))
+    return frozenset(forms[False] - forms[True])
 
 
 @cache

@@ -1,13 +1,15 @@
 """From a text in any of the six languages back to what it claims.
 
 `parse_text` understands imperfect text: unknown words are passed over, agreement is not asked for. `parse_strict`
-(in `inverse`) accepts only what the grammar says. Both give `Claims`, to be compared with a scene.
+(in `inverse`) accepts only what the grammar says. Both give `Claims`, to be compared with a scene; `read_text` also
+says which words make each claim.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from babelcap.world.inverse import split_sentences
-from babelcap.world.lexicon import Entry, languages_of_word, lexicon, split
+from babelcap.world.inverse import sentence_spans
+from babelcap.world.lexicon import WORD, Entry, languages_of_word, lexicon, singular_words, split
 from babelcap.world.meaning import Claim, Claims, add_claim, canonical_relation
 from babelcap.world.realise import GRAMMARS
 from babelcap.world.scenes import SIDES
@@ -17,15 +19,36 @@ COLOUR_FOLLOWS = frozenset({"fr", "es"})
 KNOWN_SHARE = 0.5  # a text with fewer known words than this is in none of the languages
 
 
+class Word(NamedTuple):
+    """A word or phrase of a text: what it stands for, and where it is."""
+
+    kind: str  # as in the lexicon, or unknown
+    value: str
+    text: str  # in small letters
+    start: int
+    end: int
+
+
 @dataclass
 class Said:
     """A noun in a text with what was said of it so far."""
 
-    noun: str
-    at: int
-    colour: str | None = None
-    size: str | None = None
-    count: int | None = None
+    noun: Word
+    colour: Word | None = None
+    size: Word | None = None
+    count: Word | None = None
+
+    @property
+    def claim(self) -> Claim:
+        colour, size, count = (None if word is None else word.value for word in (self.colour, self.size, self.count))
+        return Claim(self.noun.value, colour, size, None if count is None else int(count))
+
+
+class Where(NamedTuple):
+    """A relation (left_of | above, noun, noun) or a position (noun, position), and the words that say it."""
+
+    claim: tuple[str, ...]
+    words: tuple[Word, ...]
 
 
 @dataclass
@@ -33,53 +56,59 @@ class Reading:
     """One sentence as it is read: nouns in order, and the markers between them."""
 
     nouns: list[Said] = field(default_factory=list)
-    relations: list[tuple[int, str]] = field(default_factory=list)
-    places: list[tuple[int, str]] = field(default_factory=list)
-    grounds: list[str] = field(default_factory=list)
+    relations: list[Word] = field(default_factory=list)
+    places: list[Word] = field(default_factory=list)
+    grounds: list[Word] = field(default_factory=list)
+    where: list[Where] = field(default_factory=list)  # what the relations and places say of the nouns
 
 
-def look_up(text: str, language: str) -> list[Entry]:
-    """The known words and phrases of a text, longest first; an unknown word is Entry("unknown", word)."""
-    words = split("".join(text.split()) if language == "zh" else text, language)
+def look_up(text: str, language: str, start: int = 0, end: int | None = None) -> list[Word]:
+    """The known words and phrases of a part of a text, longest first."""
+    end = len(text) if end is None else end
+    if language == "zh":
+        found = [(text[at].lower(), at, at + 1) for at in range(start, end) if not text[at].isspace()]
+    else:
+        found = [(match.group().lower(), *match.span()) for match in WORD.finditer(text, start, end)]
+    words = tuple(word for word, _, _ in found)
     table = lexicon(language)
-    entries: list[Entry] = []
-    start = 0
-    while start < len(words):
-        for length in range(min(LONGEST_ENTRY, len(words) - start), 0, -1):
-            entry = table.get(words[start : start + length])
+    result: list[Word] = []
+    at = 0
+    while at < len(words):
+        for length in range(min(LONGEST_ENTRY, len(words) - at), 0, -1):
+            entry = table.get(words[at : at + length])
             if entry is not None:
-                entries.append(entry)
-                start += length
                 break
         else:
-            entries.append(Entry("unknown", words[start]))
-            start += 1
-    return entries
+            length, entry = 1, Entry("unknown", words[at])
+        result.append(Word(*entry, " ".join(words[at : at + length]), found[at][1], found[at + length - 1][2]))
+        at += length
+    return result
+
+
+def read_text(text: str, language: str) -> list[Reading]:
+    """What each sentence says, with the places of the words in the text."""
+    spans = sentence_spans(text, language)
+    return [read_sentence(look_up(text, language, start, end), language) for start, end in spans]
 
 
 def parse_text(text: str, language: str) -> Claims:
     things: list[Claim] = []
-    places: set[tuple[str, str]] = set()
-    relations: set[tuple[str, str, str]] = set()
+    where: set[tuple[str, ...]] = set()
     grounds: set[str] = set()
-    for sentence in split_sentences(text, language):
-        reading = read_sentence(look_up(sentence, language), language)
+    for reading in read_text(text, language):
         for said in reading.nouns:
-            add_claim(things, Claim(said.noun, said.colour, said.size, said.count))
-        grounds |= set(reading.grounds)
-        relations |= _relations(reading, language)
-        placed = _placed(reading)
-        opposite = _opposite(placed)
-        relations |= opposite
-        if not opposite:
-            places |= set(placed.items())
-    return Claims(frozenset(things), frozenset(places), frozenset(relations), frozenset(grounds))
+            add_claim(things, said.claim)
+        grounds |= {word.value for word in reading.grounds}
+        where |= {said_where.claim for said_where in reading.where}
+    places = frozenset((noun, place) for noun, place in (claim for claim in where if len(claim) == 2))
+    relations = frozenset((name, one, two) for name, one, two in (claim for claim in where if len(claim) == 3))
+    return Claims(frozenset(things), places, relations, frozenset(grounds))
 
 
-def read_sentence(entries: list[Entry], language: str) -> Reading:
+def read_sentence(words: list[Word], language: str) -> Reading:
     """Adjectives go to the next noun (in French and Spanish a colour to the last one); left over, to the last one."""
     reading = Reading()
-    pending: dict[str, str] = {}
+    pending: dict[str, Word] = {}
 
     def settle() -> None:
         if reading.nouns and pending:
@@ -88,37 +117,39 @@ def read_sentence(entries: list[Entry], language: str) -> Reading:
             last.size = last.size or pending.get("size")
         pending.clear()
 
-    for at, entry in enumerate(entries):
-        if entry.kind == "noun":
-            count = pending.get("count")
-            reading.nouns.append(
-                Said(entry.value, at, pending.get("colour"), pending.get("size"), int(count) if count else None)
-            )
+    for word in words:
+        if word.kind == "noun":
+            reading.nouns.append(Said(word, pending.get("colour"), pending.get("size"), pending.get("count")))
             pending.clear()
-        elif entry.kind == "colour" and language in COLOUR_FOLLOWS and reading.nouns and not pending:
-            reading.nouns[-1].colour = reading.nouns[-1].colour or entry.value
-        elif entry.kind in ("colour", "size", "count"):
-            pending[entry.kind] = entry.value
-        elif entry.kind in ("break", "and"):
+        elif word.kind == "colour" and language in COLOUR_FOLLOWS and reading.nouns and not pending:
+            reading.nouns[-1].colour = reading.nouns[-1].colour or word
+        elif word.kind in ("colour", "size", "count"):
+            pending[word.kind] = word
+        elif word.kind in ("break", "and", "relation", "place", "ground"):
             settle()
-        elif entry.kind == "relation":
-            settle()
-            reading.relations.append((at, entry.value))
-        elif entry.kind == "place":
-            settle()
-            reading.places.append((at, entry.value))
-        elif entry.kind == "ground":
-            settle()
-            reading.grounds.append(entry.value)
+            markers = {"relation": reading.relations, "place": reading.places, "ground": reading.grounds}
+            if word.kind in markers:
+                markers[word.kind].append(word)
     settle()
+    for said in reading.nouns:
+        said.count = said.count or _one_by_form(said, language)
+    reading.where = [*_relations(reading, language), *_places(reading)]
     return reading
 
 
-def _relations(reading: Reading, language: str) -> set[tuple[str, str, str]]:
-    found: set[tuple[str, str, str]] = set()
-    for at, relation in reading.relations:
-        before = [said.noun for said in reading.nouns if said.at < at]
-        after = [said.noun for said in reading.nouns if said.at > at]
+def _one_by_form(said: Said, language: str) -> Word | None:
+    """One thing, where only the form of a word says so."""
+    words = [word for word in (said.noun, said.colour, said.size) if word is not None]
+    if any(word.text in singular_words(language) for word in words):
+        return said.noun._replace(kind="count", value="1")
+    return None
+
+
+def _relations(reading: Reading, language: str) -> list[Where]:
+    found = []
+    for word in reading.relations:
+        before = [said.noun.value for said in reading.nouns if said.noun.start < word.start]
+        after = [said.noun.value for said in reading.nouns if said.noun.start > word.start]
         if language == "zh":
             # house's left has ball; ball is at house's left
             pair = (after[0], before[-1]) if before and after else tuple(before[-2:])
@@ -126,31 +157,33 @@ def _relations(reading: Reading, language: str) -> set[tuple[str, str, str]]:
             # ball left of house; left of house is ball
             pair = (before[-1], after[0]) if before and after else tuple(after[1::-1])
         if len(pair) == 2 and pair[0] != pair[1]:
-            found.add(canonical_relation(relation, pair[0], pair[1]))
+            found.append(Where(canonical_relation(word.value, pair[0], pair[1]), (word,)))
     return found
 
 
-def _placed(reading: Reading) -> dict[str, str]:
+def _places(reading: Reading) -> list[Where]:
+    """Positions; but two things on opposite sides stand in the relation that this makes."""
+    placed = _placed(reading)
+    opposite = [
+        Where((relation, first, second), (here, there))
+        for first, here in placed.items()
+        for second, there in placed.items()
+        for relation in ("left_of", "above")
+        if (here.value, there.value) == SIDES[relation]
+    ]
+    return opposite or [Where((noun, place.value), (place,)) for noun, place in placed.items()]
+
+
+def _placed(reading: Reading) -> dict[str, Word]:
     """noun -> position. A sentence that opens with a place names the thing after it, else the thing before it."""
     if not reading.places or not reading.nouns:
         return {}
-    place_first = reading.places[0][0] < reading.nouns[0].at
-    found: dict[str, str] = {}
-    for at, place in reading.places:
-        near = [said.noun for said in reading.nouns if (said.at > at) == place_first]
+    place_first = reading.places[0].start < reading.nouns[0].noun.start
+    found: dict[str, Word] = {}
+    for place in reading.places:
+        near = [said.noun.value for said in reading.nouns if (said.noun.start > place.start) == place_first]
         if near:
             found.setdefault(near[0] if place_first else near[-1], place)
-    return found
-
-
-def _opposite(placed: dict[str, str]) -> set[tuple[str, str, str]]:
-    """Two things on opposite sides stand in the relation that this makes."""
-    found = set()
-    for first, here in placed.items():
-        for second, there in placed.items():
-            for relation in ("left_of", "above"):
-                if (here, there) == SIDES[relation]:
-                    found.add((relation, first, second))
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from babelcap.errors import UserError
-from babelcap.world.grammar.captions import CAPTIONS, OPENINGS
+from babelcap.world.grammar.caption_rules import CAPTIONS, OPENINGS
 from babelcap.world.grammar.chinese import Chinese
 from babelcap.world.grammar.engine import Grammar, Slot, parse_template
 from babelcap.world.grammar.english import English

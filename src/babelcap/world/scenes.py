@@ -31,6 +31,7 @@ SIDES = {
     "above": ("top", "bottom"),
     "below": ("bottom", "top"),
 }
+OPPOSITE = {"left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 SHARE_SINGLE = 0.35
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from babelcap.coverage import Coverage, Style, caption_prompt, translation_prompt
+from babelcap.coverage import Coverage
 from babelcap.world.grammar import chinese
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ PROMPT_WEIGHT = 200  # how often each prompt stands among the texts: they are pa
 
 
 def train_encoder_tokenizer(texts: Iterable[str], coverage: Coverage, num_tokens: int = 1000) -> Tokenizer:
-    prompts = [caption_prompt(language, style) for language in coverage.languages for style in Style]
-    prompts += [translation_prompt(language, "") for language in coverage.languages]
+    prompts = [
+        task.instruction(language, style, "")
+        for task in coverage.tasks
+        for language in coverage.languages
+        for style in task.styles
+    ]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

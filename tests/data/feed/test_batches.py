@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from babelcap.coverage import Coverage, Pair, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.feed.batches import IGNORED_LABEL, Batch, BatchConfig, pad
 from babelcap.data.feed.images import decode_image, square_pixels
 from babelcap.data.feed.reader import MAX_ATTEMPTS, BadSamples, BatchReader
@@ -15,7 +15,7 @@ from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
 
 COVERAGE = Coverage()
-CAPTION_DE, TRANSLATION_FR = Pair(Task.CAPTION, "de"), Pair(Task.TRANSLATION, "fr")
+CAPTION_DE, TRANSLATION_FR = Pair(CAPTION, "de"), Pair(TRANSLATION, "fr")
 PAIRS = (CAPTION_DE, TRANSLATION_FR)
 
 
@@ -40,11 +40,11 @@ class Texts:
 
 
 def caption(text: str, style: Style = Style.SHORT) -> Annotation:
-    return Annotation(task=Task.CAPTION, language="de", style=style, target=text)
+    return Annotation(task=CAPTION, language="de", style=style, target=text)
 
 
 def translation(source: str | None, target: str) -> Annotation:
-    return Annotation(task=Task.TRANSLATION, language="fr", source=source, target=target)
+    return Annotation(task=TRANSLATION, language="fr", source=source, target=target)
 
 
 ANNOTATIONS = [caption("ein Hund"), translation("a red house", "une maison rouge"), caption("zwei", Style.DETAILED)]

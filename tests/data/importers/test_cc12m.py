@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from babelcap.coverage import Style, Task
+from babelcap.coverage import CAPTION, Style
 from babelcap.data.importers import assemble
 from babelcap.data.importers import cc12m_rows as cc12m
 from babelcap.data.importers.cc12m import import_cc12m, parse_numbers
@@ -125,7 +125,7 @@ def test_the_preparation_is_the_published_one() -> None:
     values |= {f"translation_en_{code}": [tuple(pair) for pair in pairs] for code, pairs in WEB.items()}  # type: ignore[misc]
     skipped: Counter[str] = Counter()
     annotations = prepare_image("000000001", values, 0, skipped)
-    captions = {(a.language, a.style): a.target for a in annotations if a.task is Task.CAPTION}
+    captions = {(a.language, a.style): a.target for a in annotations if a.task == CAPTION}
     assert captions == {
         ("en", Style.SHORT): "The image shows a brown dog.",
         ("en", Style.MORE_DETAILED): ENGLISH,

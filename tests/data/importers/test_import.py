@@ -122,7 +122,10 @@ def test_annotations_come_from_a_file(tmp_path: Path, tars: list[Path], rows: li
     ("content", "message"),
     [
         (b'{"key": "0a", "annotations": [{"task": "caption", "language": "xx", "target": "a"}]}', "unknown language"),
-        (b'{"key": "0a", "annotations": [{"task": "sing", "language": "de", "target": "a"}]}', ":1: task"),
+        (
+            b'{"key": "0a", "annotations": [{"task": "sing", "language": "de", "target": "a"}]}',
+            "key '0a': unknown task 'sing'",
+        ),
         (b'{"annotations": []}', "no 'key'"),
         (b"[1]", "one JSON object"),
         (b"{", "not valid JSON"),

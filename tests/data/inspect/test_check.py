@@ -17,7 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
 from babelcap.data.importers import assemble
 from babelcap.data.inspect import sheet_png, show
 from babelcap.data.inspect.check import check_corpus
@@ -57,15 +57,15 @@ def bomb() -> bytes:
 
 def texts(with_hole: bool = False) -> list[Annotation]:
     annotations = [
-        Annotation(task=Task.CAPTION, language="en", style=Style.SHORT, target="A dog <runs> & barks."),
-        Annotation(task=Task.CAPTION, language="de", style=Style.SHORT, target="Ein Hund läuft."),
+        Annotation(task=CAPTION, language="en", style=Style.SHORT, target="A dog <runs> & barks."),
+        Annotation(task=CAPTION, language="de", style=Style.SHORT, target="Ein Hund läuft."),
     ]
     annotations += [
-        Annotation(task=Task.TRANSLATION, language=code, source="A dog runs.", target=text, origin="web", score=0.5)
+        Annotation(task=TRANSLATION, language=code, source="A dog runs.", target=text, origin="web", score=0.5)
         for code, text in TEXTS.items()
     ]
     if with_hole:
-        annotations.append(Annotation(task=Task.CAPTION, language="zh", style=Style.SHORT, target="狗在跑。"))
+        annotations.append(Annotation(task=CAPTION, language="zh", style=Style.SHORT, target="狗在跑。"))
     return annotations
 
 
@@ -161,7 +161,7 @@ def test_damaged_texts_are_found(corpus: Corpus) -> None:
     counts = check_corpus(corpus).problems.counts
     assert counts["empty text"] == 1
     assert counts["translation without source text"] == 1
-    assert counts["bad annotation"] == 1
+    assert counts["unknown task"] == 1
     assert counts["duplicate key"] == 1
     assert counts["checksum of the annotations differs"] == 1
     assert counts["counts differ from the manifest"] == 1

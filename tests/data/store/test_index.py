@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelcap.coverage import Coverage, Pair, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.store import index_build
 from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, Shard, SplitCounts, make_manifest
 from babelcap.data.store.index import CorpusIndex, TarReader
@@ -28,10 +28,8 @@ def make_corpus(folder: Path, num_images: int = 25, images_per_tar: int = 10) ->
     with CorpusWriter(folder, provenance={"source": "test"}, images_per_tar=images_per_tar) as writer:
         for number in range(num_images):
             annotations = [
-                Annotation(task=Task.CAPTION, language="de", style=Style.SHORT, target=f"Bild {number}", origin="a"),
-                Annotation(
-                    task=Task.TRANSLATION, language="zh", source=f"image {number}", target=f"图{number}", score=0.1
-                ),
+                Annotation(task=CAPTION, language="de", style=Style.SHORT, target=f"Bild {number}", origin="a"),
+                Annotation(task=TRANSLATION, language="zh", source=f"image {number}", target=f"图{number}", score=0.1),
             ]
             split = "eval" if number % 5 == 4 else "train"
             writer.add(f"{number:09d}", f"bytes of {number}".encode(), "jpg", split, annotations[: 1 + number % 2])
@@ -53,7 +51,7 @@ def test_every_annotation_and_image_comes_back(corpus: Corpus) -> None:
         assert index.read_image(index.image_number(row)) == f"bytes of {int(key)}".encode()
         assert row in index.image_rows(index.image_number(row))
     for split in corpus.splits:
-        assert index.pairs(split) == (Pair(Task.CAPTION, "de"), Pair(Task.TRANSLATION, "zh"))
+        assert index.pairs(split) == (Pair(CAPTION, "de"), Pair(TRANSLATION, "zh"))
         for pair in index.pairs(split):
             rows = index.rows(split, pair)
             wanted = [row for row, item in enumerate(expected) if item[1] == split and item[2].pair == pair]
@@ -63,7 +61,7 @@ def test_every_annotation_and_image_comes_back(corpus: Corpus) -> None:
 
 def test_tars_follow_the_rows(corpus: Corpus) -> None:
     index = CorpusIndex.open(corpus)
-    rows = index.rows("train", Pair(Task.CAPTION, "de"))
+    rows = index.rows("train", Pair(CAPTION, "de"))
     tars = index.tar_of(rows)
     assert tars.tolist() == [index.image_number(row) // 10 for row in rows]
     assert np.all(np.diff(tars) >= 0)
@@ -74,13 +72,13 @@ def test_unknown_split_and_pair_are_named(corpus: Corpus) -> None:
     with pytest.raises(UserError, match="no annotated split 'test'"):
         index.pairs("test")
     with pytest.raises(UserError, match="has no caption-fr"):
-        index.rows("train", Pair(Task.CAPTION, "fr"))
+        index.rows("train", Pair(CAPTION, "fr"))
 
 
 def test_an_image_without_annotations_has_an_empty_range(tmp_path: Path) -> None:
     with CorpusWriter(tmp_path / "c", provenance={}) as writer:
         writer.add("a", b"x", "jpg", "train", [])
-        writer.add("b", b"y", "png", "train", [Annotation(task=Task.CAPTION, language="en", target="b")])
+        writer.add("b", b"y", "png", "train", [Annotation(task=CAPTION, language="en", target="b")])
     index = CorpusIndex.open(tmp_path / "c")
     assert [list(index.image_rows(number)) for number in range(2)] == [[], [0]]
     assert index.image_number(0) == 1
@@ -183,7 +181,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     assert index.num_annotations == 500_000
     assert peak < 1_000_000  # two bytes an annotation would be more
     assert held < 500_000
-    rows = index.rows("train", Pair(Task.TRANSLATION, "zh"))
+    rows = index.rows("train", Pair(TRANSLATION, "zh"))
     assert len(rows) == 100_000
     row = int(rows[77_777])
     assert index.annotation(row).target == f"目标 {row}"

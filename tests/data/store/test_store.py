@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from babelcap.coverage import Coverage, Pair, Style, Task
+from babelcap.coverage import Coverage, Pair, Style
 from babelcap.data.store.format import SCHEMA
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import Corpus, CorpusWriter
@@ -15,8 +15,8 @@ from babelcap.data.store.tar import TarFileWriter, scan_tar
 from babelcap.errors import UserError
 from babelcap.records import Annotation
 
-CAPTION = Annotation(task=Task.CAPTION, language="de", style=Style.DETAILED, target="Ein Bild. Noch eins.", score=0.25)
-TRANSLATION = Annotation(task=Task.TRANSLATION, language="zh", source="An image.", target="一张图片。", origin="web")
+CAPTION = Annotation(task="caption", language="de", style=Style.DETAILED, target="Ein Bild. Noch eins.", score=0.25)
+TRANSLATION = Annotation(task="translation", language="zh", source="An image.", target="一张图片。", origin="web")
 
 
 def write_corpus(folder: Path, num_images: int = 5) -> Corpus:
@@ -30,7 +30,7 @@ def write_corpus(folder: Path, num_images: int = 5) -> Corpus:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "c")
     assert corpus.splits == ("eval", "train")
-    assert corpus.counts("train") == {Pair(Task.CAPTION, "de"): 4, Pair(Task.TRANSLATION, "zh"): 4}
+    assert corpus.counts("train") == {Pair("caption", "de"): 4, Pair("translation", "zh"): 4}
     assert (corpus.num_images(), corpus.num_images("eval")) == (5, 1)
     assert corpus.manifest.provenance["seed"] == 3
     assert "babelcap" in corpus.manifest.provenance["versions"]

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from babelcap.coverage import Task
+from babelcap.coverage import TRANSLATION
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
 from babelcap.models import Captioner, CaptionProcessor, build_shortlist
@@ -95,9 +95,9 @@ def test_from_a_corpus(processor: CaptionProcessor, tmp_path: Path) -> None:
     encoded = io.BytesIO()
     Image.new("RGB", (8, 8)).save(encoded, "PNG")
     annotations = [
-        Annotation(task=Task.TRANSLATION, language="es", source="a", target="w1 w2"),
-        Annotation(task=Task.TRANSLATION, language="fr", source="a", target="w3"),
-        Annotation(task=Task.TRANSLATION, language="es", source="b", target="w2 w5"),
+        Annotation(task=TRANSLATION, language="es", source="a", target="w1 w2"),
+        Annotation(task=TRANSLATION, language="fr", source="a", target="w3"),
+        Annotation(task=TRANSLATION, language="es", source="b", target="w2 w5"),
     ]
     with CorpusWriter(tmp_path / "corpus", provenance={}) as writer:
         writer.add("000000001", encoded.getvalue(), "png", "train", annotations)

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from babelcap.coverage import Coverage, Pair, Task
+from babelcap.coverage import Coverage, Pair
 from babelcap.data.feed.batches import Batch, BatchConfig, Encoded, PixelBlock, collate
 from babelcap.data.feed.images import decode_image, square_rgbx
 from babelcap.data.feed.permutation import derive_key, hash_numbers, uniform
@@ -109,16 +109,17 @@ class BatchReader:
         if annotation.pair != pair:
             raise UserError(f"annotation {row} is {annotation.pair} where {pair} was expected; build the index again")
         target = check_text(annotation.target, "target")
-        source = check_text(annotation.source, "source") if pair.task is Task.TRANSLATION else None
-        if source is not None and self.config.source_mask_probability > 0:
-            source = self._hide_words(source, index)
-        wants_prefix = pair.task is Task.CAPTION and self.config.prefix_probability > 0
+        task = self.coverage.task(pair.task)
+        text = check_text(annotation.source, task.text) if task.text is not None else None
+        if text is not None and task.needs_source and self.config.source_mask_probability > 0:
+            text = self._hide_words(text, index)
+        wants_prefix = task.after_prefix and self.config.prefix_probability > 0
         return Encoded(
             index=index,
             pair_number=pair_number,
             row=row,
             image_number=self.corpus.image_number(row),
-            prompt=self.coverage.prompt(pair, annotation.style, source),
+            prompt=self.coverage.prompt(pair, annotation.style, text),
             target=target,
             language=pair.language,
             after_prefix=wants_prefix

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from babelcap.coverage import Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Style
 from babelcap.data.importers.assemble import file_state, image_members
 from babelcap.data.sentences import join_sentences, split_sentences
 from babelcap.data.store.format import TRAINING_SPLIT, ImageRow, open_parquet
@@ -99,7 +99,7 @@ def prepare_captions(text: str, language: str, origin: str) -> list[Annotation]:
     if len(sentences) > 1:
         captions.append((Style.DETAILED if len(sentences) == 2 else Style.MORE_DETAILED, text))
     return [
-        Annotation(task=Task.CAPTION, language=language, style=style, target=target, origin=origin)
+        Annotation(task=CAPTION, language=language, style=style, target=target, origin=origin)
         for style, target in captions
     ]
 
@@ -119,7 +119,7 @@ def prepare_paragraph(
 
 
 def _translation(language: str, source: str, target: str, origin: str) -> Annotation:
-    return Annotation(task=Task.TRANSLATION, language=language, source=source, target=target, origin=origin)
+    return Annotation(task=TRANSLATION, language=language, source=source, target=target, origin=origin)
 
 
 def _long_enough(pairs: list[tuple[str, str]], skipped: Counter[str]) -> list[tuple[str, str]]:
@@ -162,7 +162,7 @@ def _read_eval_file(path: Path, state: tuple[Any, ...]) -> dict[str, list[Annota
                 style = _style(_first_text(values[f"caption_{language}_style"]), path, values["key"])
                 origin = CAPTIONER if language == "en" else TRANSLATOR
                 annotations.append(
-                    Annotation(task=Task.CAPTION, language=language, style=style, target=target, origin=origin)
+                    Annotation(task=CAPTION, language=language, style=style, target=target, origin=origin)
                 )
         for language in EVAL_TRANSLATIONS:
             for source, target in _pairs(values[f"translation_en_{language}"])[:1]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import is_safe_name
 from babelcap.errors import UserError
@@ -27,8 +27,7 @@ def import_coco(output: str | Path, *, images: Path, captions: Path, split: str 
     with CorpusWriter(output, provenance=provenance, coverage=Coverage(seen=("caption-en",))) as writer:
         for name, texts in present.items():
             annotations = [
-                Annotation(task=Task.CAPTION, language="en", style=Style.SHORT, target=text, origin="coco")
-                for text in texts
+                Annotation(task=CAPTION, language="en", style=Style.SHORT, target=text, origin="coco") for text in texts
             ]
             key, _, extension = name.partition(".")
             writer.add(key, (images / name).read_bytes(), extension, split, annotations)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
 from babelcap.data.importers.assemble import assemble_corpus, find_files, image_members
 from babelcap.data.store.format import ImageRow
 from babelcap.data.store.store import Corpus
@@ -80,10 +80,10 @@ class Text(NamedTuple):
 
 def _annotation(text: Text) -> Annotation:
     if text.source is None:
-        origin, style, task = "multi30k/task2", Style.SHORT, Task.CAPTION
+        origin, style, task = "multi30k/task2", Style.SHORT, CAPTION
         return Annotation(task=task, language=text.language, style=style, target=text.target, origin=origin)
     return Annotation(
-        task=Task.TRANSLATION,
+        task=TRANSLATION,
         language=text.language,
         source=text.source,
         target=text.target,

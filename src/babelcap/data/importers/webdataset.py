@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from babelcap.coverage import Coverage, Style, Task
+from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.data.importers.assemble import bare_images, file_state, image_members
 from babelcap.data.store.format import TRAINING_SPLIT, BareImages, ImageRow, open_parquet
 from babelcap.data.store.store import check_annotation
@@ -78,7 +78,7 @@ class WebdatasetMaker:
                     skipped["empty text"] += 1
                     continue
                 caption = Annotation(
-                    task=Task.CAPTION, language=self.language, style=Style.SHORT, target=text, origin=self.origin
+                    task=CAPTION, language=self.language, style=Style.SHORT, target=text, origin=self.origin
                 )
                 captions.setdefault(member.key, []).append(caption)
         finally:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.data.feed.images import decode_image
 from babelcap.data.store.format import (
     SCHEMA,
@@ -97,6 +97,7 @@ def _check_shard(job: _Job) -> ShardCheck:
     rows = _read_rows(job, findings)
     members = _check_tar(job, findings)
     reader = TarReader([job.corpus.tar_path(job.shard.tar)])
+    needed = {task.name: task.text for task in job.corpus.coverage.tasks}
     hashes = []
     for row in rows:
         place = f"{row.tar}: {row.key}"
@@ -107,8 +108,10 @@ def _check_shard(job: _Job) -> ShardCheck:
         for annotation in row.annotations:
             if not annotation.target.strip():
                 findings.add("empty text", f"{place}: {annotation.pair}")
-            if annotation.task is Task.TRANSLATION and not (annotation.source or "").strip():
-                findings.add("translation without source text", f"{place}: {annotation.pair}")
+            if annotation.task not in needed:
+                findings.add("unknown task", f"{place}: {annotation.pair}")
+            elif needed[annotation.task] is not None and not (annotation.source or "").strip():
+                findings.add(f"{annotation.task} without {needed[annotation.task]} text", f"{place}: {annotation.pair}")
             if "\ufffd" in annotation.target or "\0" in annotation.target:
                 findings.add("text with replacement characters", f"{place}: {annotation.pair}")
     return ShardCheck(findings, [(row.key, row.split) for row in rows], hashes, count_rows(rows))

@@ -6,7 +6,7 @@ from html import escape
 
 from PIL import Image
 
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.data.inspect.show import Card
 from babelcap.records import Annotation
 
@@ -70,7 +70,7 @@ def _text(annotation: Annotation, coverage: Coverage) -> str:
     notes += [f"score {annotation.score:.3f}"] if annotation.score is not None else []
     unseen = "" if coverage.is_seen(annotation.pair) else ' <span class="unseen">unseen</span>'
     source = ""
-    if annotation.task is Task.TRANSLATION and annotation.source:
+    if annotation.source:
         source = f'<span class="source" lang="{escape(coverage.source_language)}">{escape(annotation.source)}</span>'
     return (
         f'<div><dt class="{annotation.task}"><b>{annotation.task} {escape(annotation.language)}</b>'

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import unicodedata
 from functools import lru_cache
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from babelcap.coverage import Coverage, Task
+from babelcap.coverage import Coverage
 from babelcap.data.inspect.show import Card
 from babelcap.records import Annotation
 
@@ -19,7 +20,7 @@ CARD_WIDTH, IMAGE_SIZE, PADDING, GAP, MARGIN = 900, 260, 22, 20, 44
 TEXT_SIZE, LABEL_SIZE, LINE_HEIGHT, MAX_LINES, MAX_TEXTS = 17, 14, 24, 3, 14
 CLOSING_MARKS = "，。！？；：、）》」』”’"
 PAPER, CARD_COLOUR, INK, SOFT, LINE = "#f6f5f2", "#ffffff", "#1d2126", "#6b7280", "#e4e2dc"
-COLOURS = {Task.CAPTION: "#0f766e", Task.TRANSLATION: "#4f46e5"}
+COLOURS = ("#0f766e", "#4f46e5", "#9d174d", "#1d4ed8")  # of the tasks, in turn
 UNSEEN = "#b45309"
 CJK_FONTS = (
     "/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc",
@@ -93,6 +94,7 @@ def _blocks(card: Card, coverage: Coverage, fonts: Fonts) -> list[Block]:
     for annotation in card.annotations:
         first.setdefault((annotation.pair, annotation.style, annotation.origin), annotation)
     width = CARD_WIDTH - IMAGE_SIZE - 3 * PADDING
+    colours = dict(zip((task.name for task in coverage.tasks), cycle(COLOURS), strict=False))
     blocks = []
     last_source = None
     for annotation in list(first.values())[:MAX_TEXTS]:
@@ -106,7 +108,7 @@ def _blocks(card: Card, coverage: Coverage, fonts: Fonts) -> list[Block]:
         notes += [annotation.origin] if annotation.origin else []
         notes += [] if seen else ["unseen"]
         label = f"{annotation.task} {annotation.language}"
-        blocks.append(Block(label, " · ".join(notes), COLOURS[annotation.task] if seen else UNSEEN, lines))
+        blocks.append(Block(label, " · ".join(notes), colours[annotation.task] if seen else UNSEEN, lines))
     return blocks
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelcap.coverage import Pair
 from babelcap.data.store.format import ANNOTATION_TYPE, open_parquet
 from babelcap.data.store.store import Corpus
 from babelcap.jobs.progress import progress
@@ -54,7 +53,7 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
                 "min": min(images, default=0),
                 "max": max(images, default=0),
             },
-            "languages": sorted({Pair.parse(pair).language for pair in pairs}),
+            "languages": sorted({corpus.coverage.pair(pair).language for pair in pairs}),
             "pairs": {
                 pair: {
                     "num_annotations": counts.pairs[pair],

@@ -41,11 +41,13 @@ class CorpusIndex:
         header = read_json(self.folder / "index.json")
         self.num_images: int = header["num_images"]
         self.num_annotations: int = header["num_annotations"]
-        self._pairs = [Pair.parse(text) for text in header["pairs"]]
+        self._pairs = [self.corpus.coverage.pair(text) for text in header["pairs"]]
         self._origins: list[str] = header["origins"]
         self._styles: list[Style | None] = [None if text is None else Style(text) for text in header["styles"]]
         self._groups = {
-            (group["split"], Pair.parse(group["pair"])): _map(self.folder / group["file"], np.dtype("<i8"))
+            (group["split"], self.corpus.coverage.pair(group["pair"])): _map(
+                self.folder / group["file"], np.dtype("<i8")
+            )
             for group in header["groups"]
         }
         self._data = {name: _map(self.folder / name, dtype) for name, dtype in FILES.items()}

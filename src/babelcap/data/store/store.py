@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from babelcap.coverage import Coverage, Pair, Task
+from babelcap.coverage import Coverage, Pair
 from babelcap.data.store.format import (
     ANNOTATIONS,
     IMAGES,
@@ -63,7 +63,7 @@ class Corpus:
 
     def counts(self, split: str) -> dict[Pair, int]:
         """The number of annotations of each pair in a split."""
-        return {Pair.parse(pair): number for pair, number in self._split(split).pairs.items()}
+        return {self.coverage.pair(pair): number for pair, number in self._split(split).pairs.items()}
 
     def num_images(self, split: str | None = None) -> int:
         return self.manifest.num_images if split is None else self._split(split).num_images
@@ -214,11 +214,15 @@ def is_key(key: str) -> bool:
 
 
 def check_annotation(annotation: Annotation, coverage: Coverage, key: str) -> None:
-    coverage.language(annotation.language)
+    try:
+        coverage.language(annotation.language)
+        needed = coverage.task(annotation.task).text
+    except UserError as error:
+        raise UserError(f"key '{key}': {error}") from None
     if not annotation.target.strip():
         raise UserError(f"key '{key}': {annotation.pair} has an empty target text")
-    if annotation.task is Task.TRANSLATION and not (annotation.source or "").strip():
-        raise UserError(f"key '{key}': {annotation.pair} has no source text; a translation needs one")
+    if needed is not None and not (annotation.source or "").strip():
+        raise UserError(f"key '{key}': {annotation.pair} has no {needed} text; a {annotation.task} needs one")
 
 
 def with_versions(provenance: dict[str, Any]) -> dict[str, Any]:

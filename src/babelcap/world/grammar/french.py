@@ -1,9 +1,9 @@
-"""French: gender and number, size before and colour after the noun, elision (l', d', qu') and contraction (du, des)."""
+"""French: a Romance grammar with elision (l', d', qu') and contraction (du, des)."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from babelcap.world.grammar.engine import Features, Grammar
+from babelcap.world.grammar.engine import Features
+from babelcap.world.grammar.romance import Romance
 from babelcap.world.meaning import Mention
 
 # noun: gender, singular, plural
@@ -56,8 +56,9 @@ DAYS = {"monday": "lundi", "wednesday": "mercredi", "friday": "vendredi", "sunda
 VOWELS = "aeiouéèêœ"
 
 
-class French(Grammar):
+class French(Romance):
     code = "fr"
+    nouns, colours, sizes, relations = NOUNS, COLOURS, SIZES, RELATIONS
     conjunction = " et "
     tables: ClassVar[dict[str, dict[str, str]]] = {
         "place": {
@@ -102,39 +103,16 @@ class French(Grammar):
         "price": {"five": "cinq euros", "ten": "dix euros", "twenty": "vingt euros", "hundred": "cent euros"},
     }
 
-    def phrase(self, mention: Mention, features: Features) -> str:
-        """Feature `de`: with the preposition de; `que`: after than."""
-        gender, *forms = NOUNS[mention.noun]
-        which = (gender == "f") + 2 * mention.plural
-        words = [forms[mention.plural]]
-        if mention.size:
-            words.insert(0, SIZES[mention.size][which])
-        if mention.colour:
-            words.append(COLOURS[mention.colour][which])
-        body = " ".join(words)
+    def determined(self, body: str, mention: Mention, features: Features) -> str:
         vowel = body[0] in VOWELS
         if "def" in features:
-            return _with_definite(body, which, vowel, "de" in features)
+            return _with_definite(body, self.which(mention), vowel, "de" in features)
         if "my" in features:
-            return ("mes " if mention.plural else "ma " if gender == "f" and not vowel else "mon ") + body
+            return ("mes " if mention.plural else "ma " if self.is_feminine(mention) and not vowel else "mon ") + body
+        before, elided = ("de ", "d'") if "de" in features else ("que ", "qu'") if "que" in features else ("", "")
         if mention.plural:
-            return ("de " if "de" in features else "que " if "que" in features else "") + (
-                f"{COUNTS[mention.count]} {body}"
-            )
-        article = "une" if gender == "f" else "un"
-        return ("d'" if "de" in features else "qu'" if "que" in features else "") + f"{article} {body}"
-
-    def agree(self, mentions: Sequence[Mention], options: Sequence[str]) -> str:
-        """Four options are masculine, feminine, and both in the plural."""
-        if len(options) == 2:
-            return super().agree(mentions, options)
-        return options[(NOUNS[mentions[0].noun][0] == "f") + 2 * mentions[0].plural]
-
-    def predicate_colour(self, mention: Mention) -> str:
-        return COLOURS[mention.colour or ""][(NOUNS[mention.noun][0] == "f") + 2 * mention.plural]
-
-    def related(self, relation: str, mention: Mention, features: Features) -> str:
-        return f"{RELATIONS[relation]} {self.phrase(mention, features | {'de'})}"
+            return f"{before}{COUNTS[mention.count]} {body}"
+        return f"{elided}{'une' if self.is_feminine(mention) else 'un'} {body}"
 
 
 def _with_definite(body: str, which: int, vowel: bool, after_de: bool) -> str:

@@ -1,8 +1,9 @@
-"""Spanish: gender and number, size before and colour after the noun, del, and gran before a singular."""
+"""Spanish: a Romance grammar with del, and gran before a singular."""
 
 from typing import ClassVar
 
-from babelcap.world.grammar.engine import Features, Grammar
+from babelcap.world.grammar.engine import Features
+from babelcap.world.grammar.romance import Romance
 from babelcap.world.meaning import Mention
 
 # noun: gender, singular, plural
@@ -54,8 +55,9 @@ RELATIONS = {"left_of": "a la izquierda", "right_of": "a la derecha", "above": "
 DAYS = {"monday": "lunes", "wednesday": "miércoles", "friday": "viernes", "sunday": "domingo"}
 
 
-class Spanish(Grammar):
+class Spanish(Romance):
     code = "es"
+    nouns, colours, sizes, relations = NOUNS, COLOURS, SIZES, RELATIONS
     conjunction = " y "
     tables: ClassVar[dict[str, dict[str, str]]] = {
         "place": {
@@ -100,30 +102,13 @@ class Spanish(Grammar):
         "price": {"five": "cinco euros", "ten": "diez euros", "twenty": "veinte euros", "hundred": "cien euros"},
     }
 
-    def phrase(self, mention: Mention, features: Features) -> str:
-        """Feature `de`: with the preposition de."""
-        gender, *forms = NOUNS[mention.noun]
-        which = (gender == "f") + 2 * mention.plural
-        words = [forms[mention.plural]]
-        if mention.size:
-            words.insert(0, SIZES[mention.size][which])
-        if mention.colour:
-            words.append(COLOURS[mention.colour][which])
+    def determined(self, body: str, mention: Mention, features: Features) -> str:
         if "def" in features:
-            words.insert(0, ("el", "la", "los", "las")[which])
+            article = ("el", "la", "los", "las")[self.which(mention)]
         elif "my" in features:
-            words.insert(0, "mis" if mention.plural else "mi")
-        elif mention.plural:
-            words.insert(0, COUNTS[mention.count])
+            article = "mis" if mention.plural else "mi"
         else:
-            words.insert(0, ("un", "una")[which])
-        text = " ".join(words)
+            article = COUNTS[mention.count] if mention.plural else ("un", "una")[self.which(mention)]
         if "de" in features:
-            return "del" + text[2:] if text.startswith("el ") else "de " + text
-        return text
-
-    def predicate_colour(self, mention: Mention) -> str:
-        return COLOURS[mention.colour or ""][(NOUNS[mention.noun][0] == "f") + 2 * mention.plural]
-
-    def related(self, relation: str, mention: Mention, features: Features) -> str:
-        return f"{RELATIONS[relation]} {self.phrase(mention, features | {'de'})}"
+            article = "del" if article == "el" else f"de {article}"
+        return f"{article} {body}"
