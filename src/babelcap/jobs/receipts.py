@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RECEIPT_KEY = b"babelcap.receipt"
+JOURNAL = ".journal"  # of what a stage has so far of a shard and must not lose; gone when the shard is made
 Inputs = Mapping[str, Path | Sequence[Path]]  # role -> a file, or files whose order says nothing
 
 

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple, Protocol
 
 from babelcap.errors import UserError
 from babelcap.jobs.progress import progress
-from babelcap.jobs.receipts import Inputs, Receipt, ShardOutput, inputs_sha256, is_done, read_receipt, write_shard
+from babelcap.jobs.receipts import (
+    JOURNAL,
+    Inputs,
+    Receipt,
+    ShardOutput,
+    inputs_sha256,
+    is_done,
+    read_receipt,
+    write_shard,
+)
 from babelcap.storage import RememberedChecksums, text_sha256, write_text
 
 MAX_ATTEMPTS = 3  # that end in a failure or in a dead process, before a shard is set aside
@@ -166,8 +175,10 @@ def run_task(task: dict[str, Any]) -> dict[str, Any]:
         write_text(attempts, str(_attempts(attempts) + 1))
         module, _, function = task["entry"].partition(":")
         make: ShardFunction = getattr(importlib.import_module(module), function)
-        made = make(inputs, task["settings"] | task["resources"] | task["parameters"])
+        settings = task["settings"] | task["resources"] | task["parameters"] | {"output": task["output"]}
+        made = make(inputs, settings)
         write_shard(output, made, task["stage"], task["hash"], contents)
+        output.with_suffix(JOURNAL).unlink(missing_ok=True)
     attempts.unlink(missing_ok=True)
     receipt = read_receipt(output)
     assert receipt is not None
