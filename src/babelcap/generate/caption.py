@@ -30,10 +30,12 @@ from babelcap.storage import parse_json
 BACKENDS = {
     "transformers": "babelcap.generate.backends.captioners:VisionLanguageModel",
     "server": "babelcap.generate.backends.server:ChatServer",
+    "world": "babelcap.generate.backends.world:WorldCaptioner",
 }
 ARGUMENTS = {
     "transformers": ("model", "device", "dtype", "max_new_tokens", "num_beams"),
     "server": ("model", "urls", "max_in_flight", "timeout_seconds", "patience_seconds", "max_new_tokens", "journal"),
+    "world": ("model", "error_share", "seed"),
 }
 MAX_ALT_TEXT = 300  # characters
 SENTENCE_END = ".!?…"
@@ -52,6 +54,8 @@ class CaptionConfig(ConfigModel):
     image_size_px: int = Field(672, ge=16)  # images are decoded no smaller than this
     max_sentences: int = Field(6, ge=1)
     check_language: bool = True
+    error_share: float = Field(0.0, ge=0, le=1)  # of the world's backend, whose `model` is the world's folder
+    seed: int = 0
     dtype: str = Field("float32", pattern="^(float32|float16|bfloat16)$")
     device: str = resource("cpu")
     urls: tuple[str, ...] = resource(("http://localhost:8000/v1",))

@@ -30,7 +30,11 @@ from babelcap.jobs.receipts import ShardOutput
 from babelcap.storage import parquet_errors
 
 Item = TypeVar("Item")
-BACKENDS = {"transformers": "babelcap.generate.backends.dual_encoder:DualEncoder"}
+BACKENDS = {
+    "transformers": "babelcap.generate.backends.dual_encoder:DualEncoder",
+    "world": "babelcap.generate.backends.world:WorldEmbedder",
+}
+ARGUMENTS = {"transformers": ("model", "device", "dtype"), "world": ("model", "noise", "seed")}
 MAX_IMAGE_PX = 1024  # of a side: larger images are decoded at a smaller scale
 
 
@@ -39,21 +43,21 @@ class EmbedConfig(ConfigModel):
     model: str = "openai/clip-vit-base-patch16"
     batch_size: int = Field(64, ge=1)
     dtype: str = Field("float32", pattern="^(float32|float16|bfloat16)$")
+    noise: float = Field(0.0, ge=0)  # of the world's backend, whose `model` is the world's folder
+    seed: int = 0
     device: str = resource("cpu")
 
 
 class Embedder(Protocol):
-    """Vectors of length one, [n, width]."""
+    """Vectors of length one, [n, width]. An image comes with its key."""
 
-    def images(self, images: Sequence[Image.Image]) -> NDArray[np.float32]: ...
+    def images(self, images: Sequence[tuple[str, Image.Image]]) -> NDArray[np.float32]: ...
 
     def texts(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
 
 
 @lru_cache(maxsize=1)
 def _load(backend: str, settings: str) -> Embedder:
-    if backend not in BACKENDS:
-        raise UserError(f"embed.backend: '{backend}' is unknown; known: {', '.join(BACKENDS)}")
     module, _, name = BACKENDS[backend].partition(":")
     embedder: Embedder = getattr(importlib.import_module(module), name)(**json.loads(settings))
     return embedder
@@ -61,8 +65,10 @@ def _load(backend: str, settings: str) -> Embedder:
 
 def load_embedder(settings: dict[str, Any]) -> Embedder:
     """Once a process for each model."""
-    chosen = {name: settings[name] for name in ("model", "device", "dtype") if name in settings}
-    return _load(settings["backend"], json.dumps(chosen, sort_keys=True))
+    backend = settings["backend"]
+    if backend not in BACKENDS:
+        raise UserError(f"embed.backend: '{backend}' is unknown; known: {', '.join(BACKENDS)}")
+    return _load(backend, json.dumps({name: settings[name] for name in ARGUMENTS[backend]}, sort_keys=True))
 
 
 def read_images(tar: Path, size_px: int, drops: Counter[str]) -> Iterator[tuple[str, Image.Image]]:
@@ -81,10 +87,10 @@ def embed_images(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutp
     drops: Counter[str] = Counter()
     keys: list[str] = []
 
-    def images() -> Iterator[Image.Image]:
+    def images() -> Iterator[tuple[str, Image.Image]]:
         for key, image in read_images(inputs["tar"], MAX_IMAGE_PX, drops):
             keys.append(key)
-            yield image
+            yield key, image
 
     vectors = _in_batches(images(), load_embedder(settings).images, settings["batch_size"])
     table = pa.table([keys], schema=IMAGE_VECTORS)

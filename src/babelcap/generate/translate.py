@@ -31,6 +31,12 @@ from babelcap.storage import parquet_errors
 BACKENDS = {
     "ctranslate2": "babelcap.generate.backends.translators:CTranslate2Translator",
     "transformers": "babelcap.generate.backends.translators:TransformersTranslator",
+    "world": "babelcap.generate.backends.world:WorldTranslator",
+}
+ARGUMENTS = {
+    "ctranslate2": ("model", "device", "compute_type", "converted"),
+    "transformers": ("model", "device", "dtype"),
+    "world": ("error_share", "seed"),
 }
 PUBLISHED_YIELD = {"de": 12_927_044 / 19_431_960}  # German captions for each English one
 CONTEXT = " ### ({description})"
@@ -52,6 +58,8 @@ class TranslateConfig(ConfigModel):
     short_max_tokens: int = Field(64, ge=1)
     with_context: bool = False  # where captions come with a description
     max_length_ratio: float = Field(3.0, gt=1)
+    error_share: float = Field(0.0, ge=0, le=1)  # of the world's backend
+    seed: int = 0
     dtype: str = "float32"
     device: str = resource("cpu")
     compute_type: str = resource("default")
@@ -137,8 +145,6 @@ class Job:
 
 @lru_cache(maxsize=1)
 def _load(backend: str, settings: str) -> Translator:
-    if backend not in BACKENDS:
-        raise UserError(f"translate.backend: '{backend}' is unknown; known: {', '.join(BACKENDS)}")
     module, _, name = BACKENDS[backend].partition(":")
     translator: Translator = getattr(importlib.import_module(module), name)(**json.loads(settings))
     return translator
@@ -146,10 +152,10 @@ def _load(backend: str, settings: str) -> Translator:
 
 def load_translator(config: TranslateConfig) -> Translator:
     """Once a process for each model."""
-    names = ("model", "device", "compute_type", "converted") if config.backend == "ctranslate2" else (
-        "model", "device", "dtype",
-    )  # fmt: skip
-    return _load(config.backend, json.dumps({name: getattr(config, name) for name in names}, sort_keys=True))
+    if config.backend not in BACKENDS:
+        raise UserError(f"translate.backend: '{config.backend}' is unknown; known: {', '.join(BACKENDS)}")
+    chosen = {name: getattr(config, name) for name in ARGUMENTS[config.backend]}
+    return _load(config.backend, json.dumps(chosen, sort_keys=True))
 
 
 def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutput:

@@ -30,8 +30,8 @@ class DualEncoder:
         self.max_tokens = int(self.model.config.text_config.max_position_embeddings)
 
     @torch.inference_mode()
-    def images(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
-        inputs = self.images_of(images=[image.convert("RGB") for image in images], return_tensors="pt")
+    def images(self, images: Sequence[tuple[str, Image.Image]]) -> NDArray[np.float32]:
+        inputs = self.images_of(images=[image.convert("RGB") for _, image in images], return_tensors="pt")
         return _unit(self.model.get_image_features(inputs["pixel_values"].to(self.device, self.dtype)))
 
     @torch.inference_mode()
