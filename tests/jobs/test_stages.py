@@ -65,7 +65,8 @@ def calls(folder: Path) -> list[str]:
 
 
 def run(folder: Path, stage: Stage, names: str = "abcde"):
-    return run_stage(stage, shards_of(folder, names), folder / "work", LocalEngine(2, folder / "logs"))
+    with LocalEngine(2, folder / "logs") as engine:
+        return run_stage(stage, shards_of(folder, names), folder / "work", engine)
 
 
 def test_rows_add_up_and_nothing_is_made_twice(folder: Path) -> None:
@@ -100,7 +101,8 @@ def test_what_always_fails_is_set_aside_and_made_when_mended(folder: Path) -> No
     assert not mended.set_aside
     assert mended.num_made == 3
     reference = folder / "reference"
-    run_stage(stage_of(), shards_of(folder), reference, LocalEngine(1, folder / "logs"))
+    with LocalEngine(1, folder / "logs") as engine:
+        run_stage(stage_of(), shards_of(folder), reference, engine)
     for path in sorted((reference / stage_of().folder).iterdir()):
         assert path.read_bytes() == (folder / "work" / stage_of().folder / path.name).read_bytes()
 
@@ -141,7 +143,8 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     stage = Stage("halve", "halving:halve", {"by": 2}, resources={"sleep": 0.2})
     shards = [Shard(name, {"numbers": folder / f"{name}.txt"}) for name in "abcde"]
-    run_stage(stage, shards, folder / "work", LocalEngine(2, folder / "logs"))
+    with LocalEngine(2, folder / "logs") as engine:
+        run_stage(stage, shards, folder / "work", engine)
 """
 
 

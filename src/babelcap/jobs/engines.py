@@ -16,29 +16,41 @@ WAIT_SECONDS = 0.5
 
 
 class LocalEngine:
-    """Worker processes of this machine; one that dies is replaced, and its shard is told to have failed."""
+    """Worker processes of this machine; one that dies is replaced, and its shard is told to have failed.
+
+    As a context: the workers are started with the first task and serve all stages, until it is left.
+    """
 
     def __init__(self, num_workers: int, logs: Path) -> None:
         self.num_workers, self.logs = num_workers, logs
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> "LocalEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def run(self, stage: Stage, tasks: Sequence[dict[str, Any]]) -> Iterator[Finished]:
         waiting = list(reversed(tasks))
         num_running = 0
-        with Pool(min(self.num_workers, len(tasks)), ENTRY, self.logs) as pool:
-            while waiting or num_running:
-                while waiting and pool.num_idle:
-                    pool.start(waiting.pop())
-                    num_running += 1
-                for outcome in pool.wait(WAIT_SECONDS):
-                    num_running -= 1
-                    name = outcome.job["name"]
-                    if outcome.value is not None:
-                        yield Finished(name, Receipt.model_validate(outcome.value))
-                    elif outcome.died is not None:
-                        yield Finished(name, None, Failure(name, f"its process {outcome.died}", False))
-                    else:
-                        is_mistake = not outcome.trace
-                        yield Finished(name, None, Failure(name, str(outcome.error), is_mistake))
+        pool = self._pool = self._pool or Pool(self.num_workers, ENTRY, self.logs)
+        while waiting or num_running:
+            while waiting and pool.num_idle:
+                pool.start(waiting.pop())
+                num_running += 1
+            for outcome in pool.wait(WAIT_SECONDS):
+                num_running -= 1
+                name = outcome.job["name"]
+                if outcome.value is not None:
+                    yield Finished(name, Receipt.model_validate(outcome.value))
+                elif outcome.died is not None:
+                    yield Finished(name, None, Failure(name, f"its process {outcome.died}", False))
+                else:
+                    is_mistake = not outcome.trace
+                    yield Finished(name, None, Failure(name, str(outcome.error), is_mistake))
 
 
 class RayEngine:
@@ -53,6 +65,14 @@ class RayEngine:
         except ImportError:
             raise UserError("engine 'ray' needs Ray; install it with: pip install 'babelcap[cluster]'") from None
         self.num_workers, self.address = num_workers, address
+
+    def __enter__(self) -> "RayEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import ray
+
+        ray.shutdown()
 
     def run(self, stage: Stage, tasks: Sequence[dict[str, Any]]) -> Iterator[Finished]:
         import ray

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from babelcap.errors import UserError
 from babelcap.jobs.progress import progress
@@ -88,7 +88,11 @@ class Finished(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs tasks in any order and yields how each ended, a worker's death among the ways."""
+    """Runs tasks in any order and yields how each ended, a worker's death among the ways. Left, it ends its workers."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
     def run(self, stage: Stage, tasks: Sequence[dict[str, Any]]) -> Iterator[Finished]: ...
 
