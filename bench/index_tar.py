@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from babelcap.coverage import Coverage
-from babelcap.data.importers.assemble import assemble_corpus
+from babelcap.data.importers.assemble import Assembly, assemble_corpus
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.store.tar import scan_tar
 from babelcap.storage import atomic_file
@@ -62,9 +62,10 @@ def rewrite(source: Path, target: Path) -> None:
             add(new, info.name.replace(".jpg", ".json"), b'{"caption": "a new text"}')
 
 
-def index(source: Path, folder: Path) -> None:
+def index(source: Path, folder: Path, with_checksum: bool = False) -> None:
     maker = WebdatasetMaker(coverage=Coverage())
-    corpus = assemble_corpus(folder, [source], maker, provenance={"source": "benchmark"})
+    options = Assembly({"source": "benchmark"}, images_only=True, with_checksum=with_checksum)
+    corpus = assemble_corpus(folder, [source], maker, options)
     assert corpus.num_images() > 0
 
 
@@ -85,9 +86,9 @@ def measure(num_images: int, size_px: int, repeats: int) -> dict[str, Any]:
         source = folder / "photos.tar"
         make_tar(source, num_images, size_px)
 
-        def index_afresh() -> None:
+        def index_afresh(with_checksum: bool = False) -> None:
             shutil.rmtree(folder / "corpus", ignore_errors=True)
-            index(source, folder / "corpus")
+            index(source, folder / "corpus", with_checksum)
 
         index_afresh()  # imports and the page cache are warm for all alike
         seconds = {
@@ -95,6 +96,7 @@ def measure(num_images: int, size_px: int, repeats: int) -> dict[str, Any]:
             "copy": best_seconds(lambda: shutil.copyfile(source, folder / "copy.tar"), 3),
             "scan headers": best_seconds(lambda: scan_tar(source), repeats),
             "index into a corpus": best_seconds(index_afresh, repeats),
+            "index with --checksum": best_seconds(lambda: index_afresh(with_checksum=True), repeats),
         }
         megabytes = source.stat().st_size / 1e6
     ratios = {

@@ -2,11 +2,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from babelcap.config import ConfigModel, build_config, content_hash, load_config, resource, write_config
+from babelcap.config import (
+    ConfigModel,
+    PlainName,
+    build_config,
+    content_hash,
+    load_config,
+    merge_values,
+    resource,
+    write_config,
+)
 from babelcap.coverage import Coverage, Pair
 from babelcap.errors import UserError
 
@@ -167,6 +176,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         Settings().seed = 1  # type: ignore[misc]
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(),
     run=st.text(st.characters(codec="utf-8")),
@@ -253,3 +263,27 @@ def test_the_hole_is_moved_by_configuration() -> None:
     )
     assert Pair.parse("caption-de") in config.coverage.hole
     assert config.coverage.is_seen(Pair.parse("caption-zh"))
+
+
+@pytest.mark.parametrize(
+    "name", ["x\ntouch INJ #", "../up", "a/b", "a b", "", ".hidden", "-o", "x;y", "x$(y)", "é", "a" * 201]
+)
+def test_a_name_that_becomes_a_path_or_a_job_is_plain(name: str) -> None:
+    class Named(ConfigModel):
+        name: PlainName
+
+    with pytest.raises(UserError, match="letters, digits") as raised:
+        build_config(Named, {"name": name})
+    assert "\n" not in str(raised.value)
+    assert build_config(Named, {"name": "pretrain-0.4B_v2"}).name == "pretrain-0.4B_v2"
+
+
+def test_layers_merge_blocks_and_replace_values() -> None:
+    from babelcap.training.config import TrainConfig
+
+    below = {"batch_size": 8, "data": {"split": "a", "mixture": {"weights": {"caption-en": 1.0}}}}
+    above = {"data": {"mixture": {"weights": {"caption-de": 2.0}}, "num_workers": 0}}
+    assert merge_values(TrainConfig, below, above) == {
+        "batch_size": 8,
+        "data": {"split": "a", "num_workers": 0, "mixture": {"weights": {"caption-de": 2.0}}},
+    }

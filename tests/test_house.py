@@ -14,7 +14,7 @@ ROOMS = [
     ["storage"],
     ["languages", "identification"],
     ["coverage"],
-    ["config", "measures"],
+    ["config", "measures", "pages"],
     ["records"],
     ["jobs"],
     ["laws"],
@@ -62,7 +62,16 @@ def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["babelcap", "babelcap.cli", "babelcap.config", "babelcap.records", "babelcap.laws", "babelcap.report.figures"],
+    [
+        "babelcap",
+        "babelcap.cli",
+        "babelcap.config",
+        "babelcap.records",
+        "babelcap.laws",
+        "babelcap.evaluation.metrics",
+        "babelcap.evaluation.benchmarks",
+        "babelcap.report.figures",
+    ],
 )
 def test_imports_without_torch(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"

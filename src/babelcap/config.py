@@ -7,27 +7,39 @@ given in the TOML file's place to replay a run. `content_hash` covers what affec
 import difflib
 import hashlib
 import json
+import re
 import reprlib
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from babelcap.errors import UserError
-from babelcap.storage import read_json_object, read_toml, write_json
+from babelcap.storage import MAX_DEPTH, check_depth, read_json_object, read_toml, write_json
 
 Model = TypeVar("Model", bound=BaseModel)
+MAX_MESSAGE = 1000  # characters of what a user is told
+
+
+def plain_name(name: str) -> str:
+    """The name itself where it can be a file, a folder, a job and a word of a script without meaning anything else."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
+        raise ValueError("a name has letters, digits and . _ - only, and starts with a letter or a digit")
+    return name
+
+
+PlainName = Annotated[str, AfterValidator(plain_name)]
 
 
 class ConfigModel(BaseModel):
-    """Base of every configuration block: immutable, no unknown keys."""
+    """Base of every configuration block: immutable, no unknown keys, no numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def resource(default: Any, **kwargs: Any) -> Any:
@@ -37,23 +49,38 @@ def resource(default: Any, **kwargs: Any) -> Any:
 
 def load_config(model: type[Model], path: str | Path | None = None, overrides: Iterable[str] = ()) -> Model:
     values = read_values(Path(path)) if path is not None else {}
-    for override in overrides:
-        _apply(model, values, override)
+    apply_overrides(model, values, overrides)
     where = str(path) if path is not None else "configuration"
     return build_config(model, values, where)
 
 
 def build_config(model: type[Model], values: dict[str, Any], where: str = "configuration") -> Model:
     _reject_unknown(model, values, where)
+    # Half a character, which an escape in JSON can give, cannot be written, nor told by pydantic's messages.
+    halves = [text for text in _leaf_values(values) if isinstance(text, str) and not _is_text(text)]
+    if halves:
+        raise UserError(f"{where}: {ascii(halves[0])[:80]} has half a character in it; write the whole one")
     try:
-        return model.model_validate(values)
+        config = model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the whole"
         found = "" if first["type"] == "missing" else f" (found {reprlib.repr(first['input'])})"
         more = f"; and {error.error_count() - 1} more" if error.error_count() > 1 else ""
         message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: {field}: {message}{found}{more}") from None
+        raise UserError(_one_line(f"{where}: {field}: {message}{found}{more}")) from None
+    except UserError as error:  # of a validator that looks something up
+        raise UserError(_one_line(f"{where}: {error}")) from None
+    for path in _leaf_values(config):
+        if isinstance(path, Path) and "\0" in str(path):
+            raise UserError(f"{where}: {str(path)!r:.80} cannot be a path")
+    return config
+
+
+def _one_line(text: str) -> str:
+    """What a message repeats of a file may be long, or have line ends."""
+    text = " ".join(text.splitlines())
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 def write_config(path: str | Path, config: BaseModel) -> None:
@@ -76,6 +103,19 @@ def resource_values(config: BaseModel) -> dict[str, Any]:
     """The block's own fields that do not affect the result, as plain values."""
     kept = affecting_values(config)
     return {name: value for name, value in config.model_dump(mode="json").items() if name not in kept}
+
+
+def differences(before: BaseModel, after: BaseModel) -> list[tuple[str, Any, Any]]:
+    """The dotted key and both values of every field that affects the result and differs."""
+    return list(_differing(_affecting(before), _affecting(after), ""))
+
+
+def _differing(before: Any, after: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys([*before, *after]):
+            yield from _differing(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif before != after:
+        yield key, before, after
 
 
 def _affecting(value: Any) -> Any:
@@ -107,19 +147,41 @@ def read_values(path: Path) -> dict[str, Any]:
     return read_json_object(path) if path.suffix == ".json" else read_toml(path)
 
 
+def merge_values(model: type[BaseModel], below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one model in two layers: blocks are merged key by key, anything else is taken from above."""
+    merged = dict(below)
+    for key, value in above.items():
+        field = model.model_fields.get(key)
+        block = None if field is None else _block_of(field.annotation)
+        under = below.get(key)
+        both = block is not None and isinstance(under, dict) and isinstance(value, dict)
+        merged[key] = merge_values(block, under, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def apply_overrides(model: type[BaseModel], values: dict[str, Any], overrides: Iterable[str]) -> None:
+    for override in overrides:
+        _apply(model, values, override)
+
+
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
-        raise UserError(f"override '{override}' is not of the form key=value or block.key=value")
+    override = reprlib.repr(override)
+    if not equals or not all(parts) or len(parts) > MAX_DEPTH:
+        raise UserError(f"override {override} is not of the form key=value or block.key=value")
     table = values
     for part in parts[:-1]:
         if table.get(part) is None:  # absent, or an optional block that a resolved configuration holds as null
             table[part] = {}
         table = table[part]
         if not isinstance(table, dict):
-            raise UserError(f"override '{override}': '{part}' is a value, not a block")
-    table[parts[-1]] = _parse_value(text, _types_of(model, parts))
+            raise UserError(f"override {override}: '{part}' is a value, not a block")
+    try:
+        table[parts[-1]] = _parse_value(text, _types_of(model, parts))
+    except (RecursionError, ValueError):  # ValueError: a number of thousands of digits
+        raise UserError(f"override {override}: the value is nested too deeply, or too long a number") from None
+    check_depth(table[parts[-1]], f"override {override}")
 
 
 def _parse_value(text: str, wanted: set[Any]) -> Any:
@@ -160,10 +222,25 @@ def _reject_unknown(model: type[BaseModel], values: dict[str, Any], where: str, 
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"did you mean '{prefix}{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
-            raise UserError(f"{where}: unknown key '{prefix}{key}'; {hint}")
+            raise UserError(f"{where}: unknown key {reprlib.repr(prefix + key)}; {hint}")
         annotation = model.model_fields[key].annotation
         for place, block, inner in _blocks_in(annotation, value, f"{prefix}{key}"):
             _reject_unknown(block, inner, where, f"{place}.")
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _leaf_values(value: Any) -> Iterator[Any]:
+    """All keys and values that are no tables, lists or blocks."""
+    if isinstance(value, BaseModel):
+        value = vars(value)
+    if isinstance(value, dict | list | tuple):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _leaf_values(item)
+    else:
+        yield value
 
 
 def _blocks_in(annotation: Any, value: Any, place: str) -> Iterator[tuple[str, type[BaseModel], dict[str, Any]]]:

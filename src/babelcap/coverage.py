@@ -8,15 +8,15 @@ or of a configuration, where those of the table need only a name; the hole is an
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from babelcap.errors import UserError
-from babelcap.languages import LANGUAGES, Language, find_language
+from babelcap.languages import LANGUAGES, Language, OneLine, find_language
 
 
 class Style(StrEnum):
@@ -40,10 +40,8 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: TaskName  # the first half of a pair's name
-    prompt: (
-        str | Prompts
-    )  # what the encoder reads after the language's sentence; one for each style where it has styles
-    gives: str  # what comes out, as figures say it before a language's name
+    prompt: str | Prompts  # what the encoder reads after the language's sentence; one a style where it has styles
+    gives: OneLine  # what comes out, as figures say it before a language's name
     after_prefix: bool = False  # whether the decoder can be started with the language's prefix
 
     @model_validator(mode="after")
@@ -160,19 +158,13 @@ class Coverage(BaseModel):
         "SC": ("caption-en", "caption-de"),
     }
 
-    @field_validator("languages", mode="before")
+    @field_validator("languages", "tasks", mode="before")
     @classmethod
-    def _built_in_by_code(cls, languages: Any) -> Any:
-        if not isinstance(languages, list | tuple):
-            return languages
-        return tuple(find_language(item) if isinstance(item, str) else item for item in languages)
-
-    @field_validator("tasks", mode="before")
-    @classmethod
-    def _built_in_by_name(cls, tasks: Any) -> Any:
-        if not isinstance(tasks, list | tuple):
-            return tasks
-        return tuple(find_task(item) if isinstance(item, str) else item for item in tasks)
+    def _built_in_by_name(cls, rows: Any, info: ValidationInfo) -> Any:
+        find: Callable[[str], Language | Task] = find_language if info.field_name == "languages" else find_task
+        if not isinstance(rows, list | tuple):
+            return rows
+        return tuple(find(row) if isinstance(row, str) else row for row in rows)
 
     @model_validator(mode="after")
     def _known_pairs(self) -> Self:
@@ -254,13 +246,18 @@ class Coverage(BaseModel):
         return Coverage(**(self.model_dump() | {"seen": tuple(map(str, self.all_pairs))}))
 
 
-def mean_over_splits(per_pair: dict[str, float], coverage: Coverage) -> dict[str, float]:
-    """A value per test split: the mean over its pairs that were measured; a split with none is left out."""
+def mean_over_splits(
+    per_pair: dict[str, float], coverage: Coverage, mean: Callable[[list[float]], float] | None = None
+) -> dict[str, float]:
+    """A value per test split: the mean over its pairs that were measured; a split with none is left out.
+
+    By default the mean of rates, which leaves out what is not a number.
+    """
     values: dict[str, float] = {}
     for name in coverage.splits:
         found = [per_pair[str(pair)] for pair in coverage.split(name) if str(pair) in per_pair]
         if found:
-            values[name] = mean_of_numbers(found)
+            values[name] = (mean or mean_of_numbers)(found)
     return values
 
 

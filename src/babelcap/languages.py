@@ -4,21 +4,36 @@ coverage.languages = ["en", "de", {code = "it", name = "Italian", nllb = "ita_La
 """
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from babelcap.errors import UserError
+
+MAX_CHARACTERS = 200
+CONTROLS = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of characters, line and paragraph ends
+
+
+def check_one_line(text: str) -> str:
+    if any(unicodedata.category(letter) in CONTROLS for letter in text):
+        raise ValueError("has a line end or another control character; give plain text in one line")
+    return text
+
+
+Code = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=40)]  # becomes part of file names
+OneLine = Annotated[str, Field(min_length=1, max_length=MAX_CHARACTERS), AfterValidator(check_one_line)]
 
 
 class Language(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    code: str  # ISO 639-1
-    name: str  # as the prompt calls it
-    nllb: str  # NLLB's code
-    prefix: str  # starts the decoder to unlock captioning in a language it was never trained to caption in
-    script: str  # ISO 15924
+    code: Code  # ISO 639-1
+    name: OneLine  # as the prompt calls it
+    nllb: Code  # NLLB's code
+    prefix: OneLine  # starts the decoder to unlock captioning in a language it was never trained to caption in
+    script: Code  # ISO 15924
 
 
 LANGUAGES: tuple[Language, ...] = (
@@ -36,6 +51,6 @@ def find_language(code: str, languages: Iterable[Language] = LANGUAGES) -> Langu
     if code in table:
         return table[code]
     names = {name: key for key, entry in table.items() for name in (key, entry.name.lower())}
-    near = difflib.get_close_matches(code.lower(), names, n=1)
+    near = difflib.get_close_matches(code[:80].lower(), names, n=1)
     hint = f"; did you mean '{names[near[0]]}'?" if near else ""
-    raise UserError(f"unknown language '{code}'{hint} (known: {', '.join(table)})")
+    raise UserError(f"unknown language '{code:.80}'{hint} (known: {', '.join(table)})")

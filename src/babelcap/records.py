@@ -1,13 +1,18 @@
 """What crosses rooms: plain values with types, read from and written to files as JSON."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from babelcap.coverage import Pair, Style, TaskName
 from babelcap.errors import UserError
-from babelcap.storage import write_text
+from babelcap.measures import EVAL, HOLDOUT, LOSS, TRAIN
+from babelcap.storage import read_text, write_text
+
+# A whole number that is a float too: what laws and figures make of it cannot overflow.
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Record(BaseModel):
@@ -43,12 +48,16 @@ class Sample(Record):
 class EvalResult(Record):
     """A measure of one model on one corpus: per pair, and per test split."""
 
-    measure: str  # what was measured and how, e.g. "cross_entropy/sample_mean/prefix_conditioned"
+    measure: str  # what was measured and how, named in `measures.py`
     split: str  # the corpus split
     per_pair: dict[str, float]
     per_split: dict[str, float]
     num_samples: dict[str, int]
     signature: dict[str, str] = {}
+
+    def at(self, name: str) -> float | None:
+        """At a test split, `unseen` or a pair; None where it was not measured."""
+        return self.per_split.get(name, self.per_pair.get(name))
 
 
 class RunRecord(Record):
@@ -61,18 +70,18 @@ class RunRecord(Record):
     family: str  # decoder family: florence | gemma
     size: str
     base: str = ""  # which base model it started from
-    seed: int
-    num_steps: int
-    batch_size: int
-    P: int  # all parameters
-    Pt: int  # trained parameters
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
+    num_steps: Whole
+    batch_size: Whole
+    P: Whole  # all parameters
+    Pt: Whole  # trained parameters
     F: float  # multiply-accumulates of one forward pass of one sample
-    S: int  # samples seen
+    S: Whole  # samples seen
     C: float  # compute, S F (1 + Pt / P)
-    T: dict[str, float] = {}  # test split -> cross-entropy before this training
-    initial: list[EvalResult] = []  # what T is taken from: every measure before this training
+    T: dict[str, float] = {}  # test split -> the paper's T: `initial_losses(initial)`, for whoever reads the file
+    initial: list[EvalResult] = []  # every measure before this training: the T of a law is that of the law's measure
     results: list[EvalResult] = []
-    num_target_tokens: int = 0
+    num_target_tokens: Whole = 0
     seconds: float = 0.0
     config_hash: str = ""
     model_hash: str = ""
@@ -104,6 +113,20 @@ class LawFit(Record):
     extra: dict[str, Any] = {}
 
 
+def find_result(results: Sequence[EvalResult], measure: str, split: str = EVAL) -> EvalResult | None:
+    """Of a split of the corpus; `eval` also finds what stands for it where a corpus has another name for it."""
+    of_measure = [result for result in results if result.measure == measure]
+    found = next((result for result in of_measure if result.split == split), None)
+    if found is None and split == EVAL:
+        found = next((result for result in of_measure if result.split not in (TRAIN, HOLDOUT)), None)
+    return found
+
+
+def initial_losses(initial: Sequence[EvalResult]) -> dict[str, float]:
+    """The paper's T, by test split: the raw loss of the model before this training."""
+    return next((result.per_split for result in initial if result.measure == LOSS), {})
+
+
 def compute_macs(S: float, F: float, P: float, Pt: float) -> float:
     """C = S F (1 + Pt / P): the backward pass costs as much as the share of the model that is trained."""
     return S * F * (1 + Pt / P)
@@ -118,17 +141,19 @@ def read_run_records(path: str | Path) -> list[RunRecord]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; a study writes its records to runs.jsonl")
     records = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines, which also cuts at marks within a text
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error}); it may be damaged or of another kind") from None
+    lines = read_text(path).split("\n")  # not splitlines, which also cuts at marks within a text
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             records.append(RunRecord.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "the line"
-            raise UserError(f"{path}:{number}: {field}: {first['msg']}") from None
+            raise UserError(f"{path}:{number}: {first_problem(error)}") from None
     return records
+
+
+def first_problem(error: ValidationError) -> str:
+    """The field and what is wrong with it, in one line of bounded length whatever the file has for a name."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(" ".join(str(part).split())[:60] for part in first["loc"]) or "the line"
+    return f"{where}: {' '.join(first['msg'].split())[:300]}"

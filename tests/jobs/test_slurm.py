@@ -328,3 +328,25 @@ def test_importing_is_light() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+@pytest.mark.parametrize("name", ["x\ntouch INJ #", "a b", "../x", ""])
+def test_a_name_cannot_put_a_line_into_the_script(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="a job cannot be called") as raised:
+        submit(["true"], ClusterConfig(), tmp_path, name, dry_run=True)
+    assert "\n" not in str(raised.value)
+
+
+def test_nor_can_an_option_or_the_folder(tmp_path: Path) -> None:
+    for values in ({"partition": "x\ntouch INJ"}, {"extra": {"comment": "x\ntouch INJ"}}, {"extra": {"x\ny": 1}}):
+        with pytest.raises(UserError, match="no line breaks"):
+            build_config(ClusterConfig, values)
+    with pytest.raises(UserError, match="no line breaks"):
+        submit(["true"], ClusterConfig(), tmp_path / "x\ntouch INJ", "x", dry_run=True)
+
+
+def test_a_job_can_wait_for_others(tmp_path: Path) -> None:
+    text = submit(["true"], ClusterConfig(), tmp_path, "x", dry_run=True, after=["7", "9"])
+    assert "#SBATCH --dependency=afterok:7:9\n" in text
+    assert "#SBATCH --kill-on-invalid-dep=yes\n" in text
+    assert "dependency" not in submit(["true"], ClusterConfig(), tmp_path, "x", dry_run=True)

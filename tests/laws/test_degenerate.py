@@ -7,6 +7,7 @@ import pytest
 
 from babelcap.errors import UserError
 from babelcap.laws import fit
+from babelcap.laws.starts import non_negative_least_squares
 from laws.simulated import grid, study, true_law
 
 FORMS = ["ps", "ps+eps", "chinchilla"]
@@ -119,3 +120,13 @@ def test_groups_have_to_carry_the_law() -> None:
         fit("ps", columns, y, groups=np.repeat([0, 1], 8))
     with pytest.raises(UserError, match="3 names for 16 points"):
         fit("ps", columns, y, groups=[1, 2, 3])
+
+
+def test_a_term_that_vanishes_gives_no_start_and_no_singular_matrix() -> None:
+    """The first fit has nothing in its second term, the second is infinite, the third fits exactly."""
+    basis = np.array([[[1.0, 2.0], [0.0, 0.0]], [[np.inf, 1.0], [np.inf, np.inf]], [[0.25, 0.5], [0.5, 0.0]]])
+    with np.errstate(invalid="ignore"):
+        sizes = non_negative_least_squares(basis)
+    assert sizes[0] == pytest.approx([0.6, 0.0])  # (1, 2) nearest to (1, 1): 3 / 5
+    assert sizes[1].tolist() == [0.0, 0.0]
+    assert sizes[2] == pytest.approx([2.0, 1.0])

@@ -36,7 +36,7 @@ def test_fit_in_words_and_json(table: Path, tmp_path: Path) -> None:
     found = json.loads(call("fit", table, "--form", "pst", *MAP, "--json").stdout)
     assert found["coefficients"]["b3"] == pytest.approx(0.5, abs=0.05)
     assert found["intervals"]["b1"][0] < -0.2 < found["intervals"]["b1"][1]
-    assert found["target"] == "UC"
+    assert found["target"] == "loss"
 
 
 def test_what_is_not_identified_is_not_printed_as_a_number(table: Path) -> None:
@@ -50,7 +50,7 @@ def test_figures_are_written(table: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["form"] == "ps"
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"loss.png", "loss.svg", "residuals_UC.png", "bootstrap_UC.svg", "iso_loss_UC.png"} <= names
+    assert {"loss.png", "loss.svg", "residuals_loss.png", "bootstrap_loss.svg", "iso_loss_loss.png"} <= names
 
 
 def test_compare(table: Path) -> None:
@@ -63,7 +63,7 @@ def test_compare(table: Path) -> None:
 def test_predict_published_and_own(table: Path) -> None:
     output = call("predict", "paper-v1", "--at", "P=11.2218e9,S=10.24e6").output
     assert [line.split()[:2] for line in output.splitlines()[:3]] == [["UC", "2.58"], ["ST", "1.551"], ["SC", "0.6949"]]
-    arguments = ["predict", table, "--form", "pst", "--target", "UC", *MAP, "--at", "P=1e12,S=1e7,T=4"]
+    arguments = ["predict", table, "--form", "pst", *MAP, "--at", "P=1e12,S=1e7,T=4"]
     found = json.loads(call(*arguments, "--json").stdout)[0]
     assert found["interval"][0] < found["prediction"] < found["interval"][1]
     assert "above the largest" in call(*arguments).output
@@ -113,3 +113,37 @@ def test_json_has_no_infinity(tmp_path: Path) -> None:
     found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
     assert found["aicc"] is None
     assert found["warnings"]
+
+
+def test_a_target_that_is_no_column_is_an_error(table: Path) -> None:
+    for command in (["fit"], ["compare"], ["predict", "--at", "P=1,S=1"], ["plan", "--budget", "1e19"]):
+        done = call(command[0], table, *command[1:], "--map", "P=params,S=samples", "--target", "accuracy")
+        assert done.exit_code == 2
+        assert done.stderr.strip().endswith("has no column accuracy; found params, samples, T, loss")
+
+
+def test_a_table_with_one_loss_is_predicted_once(table: Path) -> None:
+    done = call("predict", table, *MAP, "--at", "P=1e9,S=1e6")
+    assert done.exit_code == 0, done.output
+    assert [line.split()[0] for line in done.stdout.splitlines() if "a new run" in line] == ["loss"]
+
+
+def test_a_published_law_is_not_fitted(table: Path) -> None:
+    for command in ("fit", "compare"):
+        done = call(command, "paper-v1")
+        assert done.exit_code == 2
+        assert "is a published law, with coefficients and no points to fit" in done.stderr
+        assert "paper-v1" not in call(command, "--help").output
+    assert "paper-v1" in call("predict", "--help").output
+
+
+def test_runs_are_chosen_by_kind_family_and_field() -> None:
+    runs = Path(__file__).parents[2] / "results" / "small" / "runs.jsonl"
+    done = call("fit", runs, "--where", "base=balanced", "--where", "seed=0", "--json")
+    assert json.loads(done.stdout)["num_points"] == 10
+    assert "14 of another seed, 9 of another base" in json.loads(done.stdout)["extra"]["points"]
+    both = json.loads(call("fit", runs, "--family", "all", "--json").stdout)
+    assert both["num_points"] == 33
+    done = call("fit", runs, "--kind", "finetuned")
+    assert done.exit_code == 2  # three seeds of one run are no law
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -61,6 +61,17 @@ def test_aicc_is_that_of_least_squares() -> None:
     assert with_floor <= expected + 2 + 2 * 5 * 6 / 24 - 2 * 4 * 5 / 25 + 1e-6  # never a worse likelihood
 
 
+def test_the_frontier_of_seeds_is_that_of_their_means() -> None:
+    """A lucky seed (0.5, of a run whose mean is 1.25) is not on it."""
+    columns = {"C": np.array([1, 1, 2, 2, 3, 4, 5]), "name": list("aabbcde")}
+    y = np.array([2.0, 0.5, 1.2, 1.0, 0.9, 0.8, 0.7])
+    fitted = fit("compute", columns, y, groups=list("aabbcde"), frontier_only=True)
+    assert fitted.points.columns["C"].tolist() == [1, 2, 3, 4, 5]
+    assert fitted.points.y == pytest.approx([1.25, 1.1, 0.9, 0.8, 0.7])
+    with pytest.raises(UserError, match="1 distinct points"):
+        fit("compute", columns, y, frontier_only=True)  # without groups the lucky one beats all others
+
+
 def test_frontier() -> None:
     C, y = np.array([1.0, 2, 3, 4, 5]), np.array([5.0, 6, 3, 3, 2])
     assert frontier({"C": C}, y).tolist() == [0, 2, 4]

@@ -119,7 +119,8 @@ def make_record(size: str, base: str, steps: int, seed: int, kind: str = "main",
         num_steps=steps, batch_size=32, P=P, Pt=Pt, F=F, S=S, C=compute_macs(S, F, P, Pt), T=initial[0].per_split,
         initial=initial, results=losses(P, S, T, kind, rng) + captions(skill, kind, final, rng), seconds=S / 300,
         versions={"babelcap": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
-        extra={"kind": kind, "chance": CHANCE},
+        kind=kind, started_from=f"{size}.{base}.s{seed}.b001000" if kind == "finetuned" else "",
+        extra={"chance": CHANCE},
     )  # fmt: skip
 
 
@@ -137,7 +138,13 @@ def make_records(seeds: tuple[int, ...] = (0, 1, 2)) -> list[RunRecord]:
 
 SENTENCES = {
     "en": "A red cat sits on the left.", "de": "Links sitzt eine rote Katze.", "fr": "Un chat rouge à gauche.",
-    "es": "Un gato rojo <a la izquierda>.", "ru": "а красная кошка слева.", "zh": "左边有一只红色的猫。",
+    "es": "Un gato rojo <a la izquierda>.", "ru": "Слева красная кошка.", "zh": "左边有一只红色的猫。",
+}  # fmt: skip
+
+
+WHAT_FOLLOWS = {
+    "en": " a red cat.", "de": " eine rote Katze.", "fr": " un chat rouge.", "es": " un gato <rojo>.",
+    "ru": "а красная кошка.", "zh": "一只红色的猫。",
 }  # fmt: skip
 
 
@@ -152,11 +159,13 @@ def make_gallery() -> dict[str, Any]:
             for code in LANGUAGES:
                 for variant in ("plain", "prefix"):
                     wrong = kind == "main" and variant == "plain" and code in UNSEEN
-                    right = 1.0 if number < 2 and not wrong else 0.0
+                    text = SENTENCES["en" if wrong else code]
+                    if variant == "prefix":
+                        text = COVERAGE.language(code).prefix + WHAT_FOLLOWS[code]
+                    marks = [[len(text) - 3, len(text) - 1, "colour"]] if number == 2 else []
                     found.append({
-                        "run": record.run, "language": code, "variant": variant,
-                        "text": SENTENCES["en" if wrong else code], "language_right": not wrong,
-                        "objects_right": right if number else right * 0.5, "colours_right": right,
+                        "run": record.run, "language": code, "variant": variant, "text": text, "marks": marks,
+                        "right": not wrong and not marks, "language_right": not wrong,
                     })  # fmt: skip
         png = base64.b64encode(stream.getvalue()).decode("ascii")
         pictures.append({"key": f"00000000{number}", "png_base64": png, "truth": SENTENCES["en"], "captions": found})

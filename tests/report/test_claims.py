@@ -1,5 +1,6 @@
 """Verdicts follow from records: each claim holds where it should, fails where it should, and says what is missing."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -7,10 +8,21 @@ import pytest
 
 from babelcap.records import EvalResult, RunRecord
 from babelcap.report.build import make_claims
-from babelcap.report.reading import Study, kind_of
-from babelcap.report.statistics import Estimate
+from babelcap.report.formatting import estimate
+from babelcap.report.statistics import Estimate, difference_of_shares, share_over_seeds
+from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import fit_study_laws
-from babelcap.report.verdicts import DOES_NOT, HOLDS, NOT_MEASURED, PARTLY, Claim, Condition, verdict_of
+from babelcap.report.verdicts import (
+    DOES_NOT,
+    HOLDS,
+    NOT_MEASURED,
+    PARTLY,
+    Claim,
+    Condition,
+    at_least,
+    at_most,
+    verdict_of,
+)
 
 Change = Callable[[RunRecord, EvalResult], EvalResult]
 
@@ -65,7 +77,7 @@ def test_measured_values_are_those_of_the_records(records: list[RunRecord], clai
     """Worked out again from the records, without the report's own reading."""
     found = []
     for record in records:
-        if (record.size, record.base, record.num_steps, kind_of(record)) == ("micro-gemma-l", "balanced", 1000, "main"):
+        if (record.size, record.base, record.num_steps, record.kind) == ("micro-gemma-l", "balanced", 1000, "main"):
             for result in record.results:
                 if result.measure == "captions/objects/prefix" and result.split == "eval":
                     unseen = [result.per_pair[f"caption-{code}"] for code in ("fr", "es", "ru", "zh")]
@@ -153,7 +165,7 @@ def test_losses_that_obey_no_law_are_said_not_to(records: list[RunRecord]) -> No
     [("finetuned", "finetuning", NOT_MEASURED), ("no-translation", "emergence", PARTLY)],
 )
 def test_missing_runs_are_not_measured(records: list[RunRecord], kind: str, key: str, expected: str) -> None:
-    found = claims_of([record for record in records if kind_of(record) != kind])[key]
+    found = claims_of([record for record in records if record.kind != kind])[key]
     assert found.verdict == expected
     assert any(condition.measured is None for condition in found.conditions)
 
@@ -173,7 +185,7 @@ def test_too_few_runs_have_no_law(records: list[RunRecord]) -> None:
 
 
 def test_without_main_runs_nothing_is_measured(records: list[RunRecord]) -> None:
-    found = claims_of([record for record in records if kind_of(record) == "finetuned"])
+    found = claims_of([record for record in records if record.kind == "finetuned"])
     assert {claim.verdict for claim in found.values()} == {NOT_MEASURED}
 
 
@@ -181,4 +193,47 @@ def test_controls_never_reach_a_law(records: list[RunRecord]) -> None:
     laws = fit_study_laws(Study(tuple(records))).get("conditioned", "UC", "pst")
     assert laws is not None
     assert laws.fitted is not None
-    assert len(laws.fitted.points) == sum(r.family == "gemma" and kind_of(r) == "main" for r in records)
+    assert len(laws.fitted.points) == sum(r.family == "gemma" and r.kind == "main" for r in records)
+
+
+def test_relations_are_judged_against_a_guess_between_opposites(records: list[RunRecord]) -> None:
+    """Above what captions of other pictures reach (.2) is not enough: half is a coin."""
+
+    def of(level: float, name: str = "relations") -> Claim:
+        def change(record: RunRecord, result: EvalResult) -> EvalResult:
+            if result.measure != "captions/relations/prefix":
+                return result
+            per_pair, per_split = (dict.fromkeys(found, level) for found in (result.per_pair, result.per_split))
+            return result.model_copy(
+                update={"measure": f"captions/{name}/prefix", "per_pair": per_pair, "per_split": per_split}
+            )
+
+        return claims_of(changed([r for r in records if r.size == "micro-gemma-l"], change))["relations"]
+
+    assert of(0.55).verdict == DOES_NOT
+    assert of(0.9).verdict == HOLDS
+    assert "between opposites 0.50" in of(0.55).conditions[0].needs
+    assert of(0.9, "directions").conditions[0].what.startswith("directions right")
+    assert of(math.nan).conditions[0].holds is None
+
+
+def test_a_rate_over_nothing_is_no_number() -> None:
+    nothing = share_over_seeds([math.nan, math.nan], 80)
+    assert nothing is not None
+    assert not nothing.is_number
+    assert estimate(nothing) == "nothing named"
+    assert (at_least("x", nothing, 0.5).holds, at_most("x", nothing, 0.5).holds) == (None, None)
+    some = share_over_seeds([math.nan, 0.4, 0.6], 80)  # a seed that named nothing says nothing of the rate
+    assert some is not None
+    assert (some.value, some.num) == (0.5, 2)
+    assert estimate(difference_of_shares([math.nan], [0.5], 80)) == "nothing named"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.1504, "15.04 %"), (0.15, "15.0 %"), (0.1528, "15.3 %"), (0.14999, "14.999 %")]
+)
+def test_as_many_digits_as_tell_a_value_from_its_limit(value: float, shown: str) -> None:
+    condition = at_most("error", Estimate(value), 0.15, decimals=1, unit="%")
+    assert estimate(condition.measured, condition.decimals, condition.unit) == shown
+    assert condition.needs == "at most 15 %"
+    assert condition.holds == (value <= 0.15)

@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from babelcap.laws import Fit, fit, published
-from babelcap.report.figures import (
-    bootstrap_corner,
-    compute_frontier,
-    iso_loss_map,
-    law_figures,
-    log_axis,
-    loss_panels,
-    number,
-    residual_panels,
-    save,
-)
+from babelcap.laws import Fit, fit, frontier, published
+from babelcap.report.figures import law_figures
+from babelcap.report.figures.iso_loss import iso_loss_map
+from babelcap.report.figures.laws import bootstrap_corner, compute_frontier, loss_panels, residual_panels
+from babelcap.report.figures.style import log_axis, number, save
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +49,16 @@ def test_loss_panels_name_their_axes_and_targets(fits: dict[str, Fit]) -> None:
         assert name in shown
 
 
+def test_figures_of_a_table_bear_the_name_of_its_column(columns: dict[str, np.ndarray]) -> None:
+    y = 50 * columns["P"] ** -0.1 * columns["S"] ** -0.04 * np.exp(0.02 * np.random.default_rng(5).standard_normal(16))
+    fitted = fit("ps", columns, y, target="error_rate", num_bootstrap=60)
+    for figure in (loss_panels({"error_rate": fitted}), residual_panels(fitted), iso_loss_map(fitted)):
+        shown = texts(figure)
+        assert "error_rate" in shown
+        assert "UC" not in shown
+        assert "cross-entropy" not in shown
+
+
 def test_the_law_runs_through_the_moved_points(fits: dict[str, Fit]) -> None:
     """In a panel each point stands above or below the line by its residual, no more."""
     axes = loss_panels({"UC": fits["UC"]}).axes[0]
@@ -82,10 +85,16 @@ def test_every_figure_twice_is_the_same_file(columns: dict[str, np.ndarray], tmp
 
 def test_compute_frontier_marks_the_frontier(columns: dict[str, np.ndarray]) -> None:
     y = 100 * columns["C"] ** -0.1 * np.exp(0.1 * np.random.default_rng(3).standard_normal(16))
+    y[np.argmax(columns["C"])] *= 1.5
     fitted = fit("compute", columns, y, frontier_only=True, target="UC")
     figure = compute_frontier({"UC": fitted}, {"UC": {"C": columns["C"], "P": columns["P"], "y": y}})
     marked = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == "None"]
     assert len(marked[0].get_xdata()) == len(fitted.points)
+    best, last = frontier({"C": columns["C"]}, y), fitted.points.columns["C"].max()
+    law = next(line for line in figure.axes[0].get_lines() if line.get_linewidth() == 1.6)
+    assert law.get_xdata().max() == pytest.approx(columns["C"][best].max()) == pytest.approx(last)
+    assert sorted(marked[1].get_xdata()) == sorted(columns["C"][columns["C"] > last])
+    assert len(marked[1].get_xdata()) > 0
     assert "11.2 B" in texts(figure)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -16,15 +17,17 @@ from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.errors import UserError
-from babelcap.records import RunRecord, read_run_records, write_run_records
+from babelcap.records import EvalResult, RunRecord, read_run_records, write_run_records
 from babelcap.report import build_report
 from babelcap.report.build import make_claims, make_tables
+from babelcap.report.cards import marked_parts
+from babelcap.report.figures.captions import content_figure
 from babelcap.report.formatting import decimal, estimate
-from babelcap.report.gallery import mark_of
-from babelcap.report.page import render_page
-from babelcap.report.reading import kind_of, read_study
+from babelcap.report.page import page_table, render_page
 from babelcap.report.statistics import Estimate
+from babelcap.report.study_folder import Study, read_study
 from babelcap.report.study_laws import fit_study_laws
+from babelcap.report.tables import captions_table
 
 VOID = {"meta", "link", "img", "br"}
 
@@ -100,6 +103,7 @@ def test_every_figure_and_table_lies_beside_it(page: Path, html: str) -> None:
         rows = list(csv.reader(io.StringIO((page.parent / f"{name}.csv").read_text(encoding="utf-8"))))
         assert len(rows) > 1
         assert len({len(row) for row in rows}) == 1
+        assert len(set(rows[0])) == len(rows[0]), name  # no two columns of one name
 
 
 def test_the_numbers_of_every_claim_are_in_the_page(copy: Path, html: str) -> None:
@@ -117,7 +121,7 @@ def test_a_table_holds_what_the_records_hold(copy: Path, page: Path) -> None:
     found = [
         result.per_split["UC"]
         for record in read_run_records(copy / "runs.jsonl")
-        if (record.size, record.base, record.S) == ("micro-gemma-m", "english", 4000) and kind_of(record) == "main"
+        if (record.size, record.base, record.S) == ("micro-gemma-m", "english", 4000) and record.kind == "main"
         for result in record.results
         if result.measure == "cross_entropy/sample_mean/conditioned"
     ]
@@ -148,19 +152,47 @@ def test_a_changed_record_changes_the_page(copy: Path, tmp_path: Path) -> None:
 def test_words_of_captions_are_text_and_not_markup(html: str) -> None:
     assert "&lt;a la izquierda&gt;" in html
     assert "<a la izquierda>" not in html
-    for text in ("а красная кошка слева.", "左边有一只红色的猫。", "Un chat rouge à gauche."):
+    for text in ("Слева красная кошка.", "左边有一只红色的猫。", "Un chat rouge à gauche."):
         assert text in html
-    assert '<span class="prefix">图为</span>左边' in html  # no space in Chinese
+    assert '<span class="prefix">图为</span>一只' in html  # no space in Chinese
     assert '<span class="prefix">На картинке изображен</span>а красная' in html  # one word, as the model wrote it
 
 
-def test_captions_are_marked() -> None:
-    right = {"language_right": True, "objects_right": 1.0, "colours_right": 1.0}
-    assert mark_of(right) == "right"
-    assert mark_of(right | {"colours_right": 0.5}) == "partly"
-    assert mark_of(right | {"objects_right": 0.5}) == "partly"
-    assert mark_of(right | {"objects_right": 0.0}) == "wrong"
-    assert mark_of(right | {"language_right": False}) == "wrong"
+def test_what_is_wrong_is_marked_word_by_word(html: str) -> None:
+    assert '<span class="wrong" title="wrong: colour">猫</span>' not in html  # the mark is two characters long
+    assert '<span class="wrong" title="wrong: colour">的猫</span>。' in html
+    assert "✗ wrong: colour" in html
+    assert "✗ other language" in html
+    assert "Of the 12 captions below" in html
+    assert re.search(r"✓\s+8</span> are right", html)  # two of three pictures, four languages
+
+
+def test_parts_of_a_caption() -> None:
+    def parts(*marks: tuple[int, int, str], given: int = 0) -> list[tuple[str, str, str]]:
+        return [(p["text"], p["wrong"], p["look"]) for p in marked_parts("two red cats", given, marks)]
+
+    assert parts() == [("two red cats", "", "")]
+    assert parts((4, 7, "colour")) == [("two ", "", ""), ("red", "colour", ""), (" cats", "", "")]
+    assert parts((4, 12, "object"), (4, 7, "colour"), given=3) == [
+        ("two", "", "prefix"), (" ", "", ""), ("red", "object, colour", ""), (" cats", "object", ""),
+    ]  # fmt: skip
+    assert parts((-5, 3, "count"), (8, 99, "object"))[0] == ("two", "count", "")  # spans that leave the text are cut
+    assert marked_parts("", 0, [(0, 4, "object")]) == []
+
+
+def test_captions_of_earlier_galleries_bear_no_ticks(study_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(study_folder, folder)
+    gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
+    for picture in gallery["pictures"]:
+        for caption in picture["captions"]:
+            del caption["marks"], caption["right"]
+            caption |= {"text": " was folgt.", "objects_right": 1.0, "colours_right": 1.0}
+    (folder / "gallery.json").write_text(json.dumps(gallery))
+    text = without_figures(folder).split('id="gallery"')[1].split("</section>")[0]
+    assert "✓" not in text
+    assert "were kept without a mark" in text
+    assert '<span class="prefix">Das Bild zeigt</span> was folgt.' in text  # the whole caption all the same
 
 
 def test_records_alone_are_enough(records: list[RunRecord], tmp_path: Path) -> None:
@@ -169,10 +201,10 @@ def test_records_alone_are_enough(records: list[RunRecord], tmp_path: Path) -> N
     text = without_figures(tmp_path)
     assert "No pictures with captions were kept" in text
     assert "How long it took was not kept" in text
-    lonely = next(r for r in records if kind_of(r) == "main").model_copy(update={"results": [], "initial": [], "T": {}})
+    lonely = next(r for r in records if r.kind == "main").model_copy(update={"results": [], "initial": [], "T": {}})
     write_run_records(tmp_path / "runs.jsonl", [lonely])
     html = build_report(tmp_path).read_text(encoding="utf-8")
-    assert re.findall(r'class="verdict [\w-]+">([\w ]+)</span></h3>', html) == ["not measured"] * 11
+    assert re.findall(r'class="verdict [\w-]+">([\w ]+)</span></h3>', html) == ["not measured"] * 12
     assert html.count('<span class="not-measured">not measured</span>') == 10  # the figures
 
 
@@ -199,7 +231,7 @@ def test_a_damaged_gallery_is_named(records: list[RunRecord], tmp_path: Path) ->
     with pytest.raises(UserError, match="not base64"):
         without_figures(tmp_path)
     (tmp_path / "gallery.json").write_text(json.dumps({"pictures": [{"key": "1"}]}))
-    with pytest.raises(UserError, match="lacks 'png_base64'"):
+    with pytest.raises(UserError, match="png_base64: Field required"):
         without_figures(tmp_path)
 
 
@@ -231,3 +263,35 @@ def test_an_estimate_shows_its_interval() -> None:
     assert estimate(Estimate(0.918, 0.85, 0.96)) == "0.92 [0.85, 0.96]"
     assert estimate(Estimate(0.0153), 1, "%") == "1.5 %"
     assert estimate(None) == "not measured"
+
+
+def test_a_rate_over_nothing_is_shown_as_such(records: list[RunRecord]) -> None:
+    """In the table of the page, in the CSV as a number that is none, and in the figure where its marker would be."""
+
+    def silent(result: EvalResult) -> EvalResult:
+        if not result.measure.startswith("captions/colours/") or result.measure.endswith("chance"):
+            return result
+        per_pair = {p: math.nan if p[8:] in ("fr", "es", "ru", "zh") else v for p, v in result.per_pair.items()}
+        return result.model_copy(update={"per_pair": per_pair, "per_split": result.per_split | {"unseen": math.nan}})
+
+    changed = [
+        record.model_copy(update={"results": [silent(result) for result in record.results]})
+        if record.kind == "no-translation"
+        else record
+        for record in records
+        if record.size == "micro-gemma-l"
+    ]
+    study = Study(tuple(changed))
+    table = captions_table(study)
+    row = next(r for r in table.rows if r[0] == "no translations at all" and r[3] == "prefix")
+    colours = row[table.columns.index("colours")]
+    assert isinstance(colours, Estimate)
+    assert not colours.is_number
+    assert ("nothing named", "number") in page_table(table)["rows"][table.rows.index(row)]
+    assert ",nan,," in table.to_csv()
+    main = study.headline()
+    assert main is not None
+    figure = content_figure(study, main)
+    assert figure is not None
+    shown = [[text.get_text() for text in axes.texts].count("nothing named") for axes in figure.axes]
+    assert shown == [0, 4, 0]  # colours of the four languages never captioned in

@@ -18,6 +18,7 @@ from babelcap.storage import (
     read_json_lines,
     read_toml,
     require_manifest,
+    update_manifest,
     write_manifest,
 )
 
@@ -88,6 +89,10 @@ def test_remembered_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.M
     first = RememberedChecksums(memory)
     assert first.sha256(path) == ABC
     first.save()
+    assert not memory.exists()  # written just now, so it may change again within one tick of the clock
+    os.utime(path, ns=(0, 0))
+    assert first.sha256(path) == ABC
+    first.save()
     monkeypatch.setattr(manifest, "file_sha256", lambda path: "computed again")
     assert RememberedChecksums(memory).sha256(path) == ABC
     path.write_text("abd")
@@ -137,3 +142,22 @@ def test_a_second_holder_is_refused_and_named(tmp_path: Path) -> None:
         pass
     with locked(tmp_path / "lock", refuse="busy"):
         pass
+
+
+def test_writers_renew_their_own_part(folder: Path) -> None:
+    (folder / ".hidden").write_text("x")
+    write_manifest(folder)
+    assert ".hidden" in json.loads((folder / "manifest.json").read_text())["files"]
+    (folder / "sub" / "b.txt").write_text("abcd")
+    (folder / "sub" / "c.txt").write_text("new")
+    assert [line.split()[0] for line in check_manifest(folder, only=["sub/*"])] == [
+        str(folder / "sub" / "b.txt"),
+        str(folder / "sub" / "c.txt"),  # it could be read too, and nothing vouches for it
+    ]
+    assert check_manifest(folder, only=["a.*"]) == []
+    update_manifest(folder, ["sub/*"])
+    assert check_manifest(folder, full=True) == check_manifest(folder, only=["sub/*"]) == []
+    (folder / "a.bin").write_bytes(b"")
+    (folder / "sub" / "c.txt").unlink()
+    update_manifest(folder, ["sub/*"])
+    assert len(check_manifest(folder)) == 1  # what another writer wrote is not vouched for by this one

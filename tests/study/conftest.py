@@ -30,13 +30,30 @@ TINY: dict[str, Any] = {
         {"kind": "no-translation", "sizes": ["micro-gemma-s"], "budgets": [6], "seeds": [0]},
         {"kind": "unfit-translation", "sizes": ["micro-gemma-s"], "budgets": [6], "seeds": [0]},
     ],
-    "finetune": [{"sizes": ["micro-gemma-s"], "seeds": [0], "num_steps": 3, "num_images": 20, "batch_size": 4}],
+    "finetune": [
+        {
+            "sizes": ["micro-gemma-s"],
+            "seeds": [0],
+            "num_steps": 3,
+            "num_images": 20,
+            "training": {"batch_size": 4, "optimiser": {"learning_rate": 5e-4}, "schedule": {"kind": "cosine"}},
+        }
+    ],
     "training": {
         "batch_size": 8,
+        "dropout": 0.1,
+        "optimiser": {"learning_rate": 2e-3},
         "schedule": {"kind": "wsd", "warmup_steps": 2},
-        "checkpoint_every_steps": 2,
-        "max_prompt_tokens": 64,
-        "max_target_tokens": 48,
+        "checkpoint": {"every_steps": 2, "keep": 1},
+        "parallel": {"micro_batch_size": 4, "num_threads": 1},
+        "log": {"trackers": []},
+        "data": {
+            "max_prompt_tokens": 64,
+            "max_target_tokens": 48,
+            "source_mask_probability": 0.3,
+            "image_features": "cache",
+            "num_workers": 0,
+        },
     },
     "evaluation": {
         "loss_samples": 4,

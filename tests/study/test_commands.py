@@ -14,7 +14,7 @@ from babelcap.storage import write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.display import Display, LiveDisplay, duration
 from babelcap.study.estimate import estimate_steps
-from babelcap.study.grid import plan_study
+from babelcap.study.grid import study_graph
 
 
 @pytest.fixture
@@ -37,9 +37,18 @@ def test_dry_run_and_status(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "study").exists()
 
 
+def test_status_of_the_published_study_needs_nothing() -> None:
+    paper = Path(__file__).parents[2] / "configs" / "study" / "paper.toml"
+    done = CliRunner().invoke(app, ["study", "status", str(paper)])
+    assert done.exit_code == 0, done.output
+    assert "to do        finetune 11.2B.published.s0.finetuned.from010000\n" in done.stdout
+    assert "paper: 0 of 58 steps done" in done.stdout
+
+
 def test_mistakes_are_one_line(config: Path, tmp_path: Path) -> None:
     for arguments, words in (
-        (["study", "run", str(config), "--submit", "slurm"], "a study of this machine"),
+        (["study", "run", str(config), "name=x\ntouch INJ #"], "letters, digits"),
+        (["study", "gather", str(config)], "none of its 5 runs has ended yet"),
         (["study", "run", str(config), "evaluation.num_caption=3"], "did you mean 'evaluation.num_captions'?"),
         (["study", "run", str(tmp_path / "none.toml")], "no such configuration file"),
         (["study", "report", str(tmp_path)], "has no runs.jsonl"),
@@ -51,7 +60,7 @@ def test_mistakes_are_one_line(config: Path, tmp_path: Path) -> None:
 
 
 def test_lines_and_live_table(tiny: Callable[..., StudyConfig], capsys: pytest.CaptureFixture[str]) -> None:
-    steps = plan_study(tiny()).steps
+    steps = study_graph(tiny()).steps
     estimates = estimate_steps(steps, {})
     display = Display(steps, {steps[0].hash}, estimates, 2)
     left = display.remaining_seconds()

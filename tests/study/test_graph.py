@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
-from babelcap.config import build_config, load_config
+from babelcap.config import build_config
 from babelcap.errors import UserError
-from babelcap.study.config import StudyConfig
+from babelcap.study.config import StudyConfig, load_study
 from babelcap.study.estimate import Estimate, estimate_steps, measured_rates, wall_seconds
 from babelcap.study.gallery import shown_runs
 from babelcap.study.graph import Step, ahead
-from babelcap.study.grid import grid_cells, plan_study
-from babelcap.study.runner import describe_plan
+from babelcap.study.grid import grid_cells, study_graph
+from babelcap.study.overview import describe_study
+from babelcap.training.config import TrainConfig
 
 Tiny = Callable[..., StudyConfig]
 CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 
 def hashes(config: StudyConfig) -> dict[str, str]:
-    return {step.name: step.hash for step in plan_study(config).steps}
+    return {step.name: step.hash for step in study_graph(config).steps}
 
 
 def changed(before: StudyConfig, after: StudyConfig) -> set[str]:
@@ -30,43 +31,68 @@ def changed(before: StudyConfig, after: StudyConfig) -> set[str]:
 
 
 def test_runs_and_their_names(tiny: Tiny) -> None:
-    plan = plan_study(tiny())
-    assert [(run.name, run.kind) for run in plan.runs] == [
+    graph = study_graph(tiny())
+    assert [(run.name, run.kind) for run in graph.runs] == [
         ("micro-gemma-s.balanced.s0.b000003", "main"),
         ("micro-gemma-s.balanced.s0.b000006", "main"),
         ("micro-gemma-s.balanced.s0.finetuned.from000006.b000003", "finetuned"),
         ("micro-gemma-s.balanced.s0.no-translation.b000006", "no-translation"),
         ("micro-gemma-s.balanced.s0.unfit-translation.b000006", "unfit-translation"),
     ]
-    assert len({step.folder for step in plan.steps}) == len(plan.steps)
+    assert len({step.folder for step in graph.steps}) == len(graph.steps)
     seen: set[str] = set()
-    for step in plan.steps:  # inputs come first
+    for step in graph.steps:  # inputs come first
         assert {need.hash for need in step.inputs.values()} <= seen
         seen.add(step.hash)
 
 
+def settings_of(step: Step) -> TrainConfig:
+    return build_config(TrainConfig, step.resources["config"])
+
+
 def test_controls_differ_in_what_they_are_named_for(tiny: Tiny) -> None:
-    trained = {run.kind: run.train for run in plan_study(tiny()).runs if run.leg == "budget-000006"}
-    assert trained["no-translation"].settings["coverage"]["seen"] == ["caption-en", "caption-de"]
-    assert trained["no-translation"].inputs["corpus"] is trained["main"].inputs["corpus"]
-    unfit = trained["unfit-translation"]
-    assert unfit.inputs["corpus"].settings["match_probability"] == 0
-    assert unfit.inputs["corpus"].settings["seed"] == trained["main"].inputs["corpus"].settings["seed"]
-    assert unfit.settings == trained["main"].settings | {"budgets": [6]}
+    trained = {run.kind: run.train for run in study_graph(tiny()).runs if run.leg == "budget-000006"}
+    assert {step.inputs["corpus"].hash for kind, step in trained.items() if kind != "finetuned"} == {
+        trained["main"].inputs["corpus"].hash
+    }
+    main, unfit = settings_of(trained["main"]), settings_of(trained["unfit-translation"])
+    assert settings_of(trained["no-translation"]).coverage.seen == ("caption-en", "caption-de")
+    assert (main.data.exchange_images, unfit.data.exchange_images) == (None, "translation")
+    same = {"name": main.name, "budgets": main.budgets, "data": main.data}
+    assert unfit.model_copy(update=same) == main
     weights = {"caption-en": 1.0, "translation-de": 1.0}
-    plan = plan_study(tiny(training__weights=weights))
-    control = next(run.train for run in plan.runs if run.kind == "no-translation")
-    assert control.settings["weights"] == {"caption-en": 1.0}
+    graph = study_graph(tiny(training__data__mixture={"weights": weights}))
+    control = next(run.train for run in graph.runs if run.kind == "no-translation")
+    assert settings_of(control).data.mixture.weights == {"caption-en": 1.0}
 
 
 def test_finetuning_covers_every_pair_and_has_its_own_pictures(tiny: Tiny) -> None:
-    plan = plan_study(tiny())
-    tuned = next(run for run in plan.runs if run.kind == "finetuned")
-    assert len(tuned.train.settings["coverage"]["seen"]) == 11
-    assert tuned.train.inputs["corpus"].settings["seed"] != plan.world.settings["seed"]
-    assert tuned.train.settings["model"] == "budget-000006"
+    graph = study_graph(tiny())
+    tuned = next(run for run in graph.runs if run.kind == "finetuned")
+    settings = settings_of(tuned.train)
+    assert len(settings.coverage.seen) == 11
+    assert (settings.batch_size, settings.schedule.kind, settings.optimiser.learning_rate) == (4, "cosine", 5e-4)
+    assert settings.data.max_target_tokens == 48  # what the block does not set is the study's
+    assert tuned.train.inputs["corpus"].settings["seed"] != graph.pictures.settings["seed"]
+    assert (tuned.train.settings["model"], tuned.started_from) == ("budget-000006/model", graph.runs[1].name)
     # What is measured before fine-tuning is what was measured after pretraining.
-    assert tuned.initial.hash == plan.runs[1].loss.hash
+    assert tuned.initial.hash == graph.runs[1].loss.hash
+
+
+def test_settings_of_a_size_are_over_those_of_all(tiny: Tiny) -> None:
+    own = {"training": {"optimiser": {"learning_rate": 1e-3}}, "finetuning": {"batch_size": 8}}
+    runs = {run.kind: run for run in study_graph(tiny(sizes=[{"size": "micro-gemma-s", **own}])).runs}
+    main, tuned = settings_of(runs["main"].train), settings_of(runs["finetuned"].train)
+    assert (main.optimiser.learning_rate, main.batch_size) == (1e-3, 8)
+    assert (tuned.optimiser.learning_rate, tuned.batch_size) == (5e-4, 8)
+
+
+def test_budgets_without_a_common_trunk_are_steps_of_their_own(tiny: Tiny) -> None:
+    graph = study_graph(tiny(training__schedule={"kind": "cosine", "warmup_steps": 1}))
+    main = [run for run in graph.runs if run.kind == "main"]
+    assert [settings_of(run.train).budgets for run in main] == [(3,), (6,)]
+    tuned = next(run for run in graph.runs if run.kind == "finetuned")
+    assert tuned.train.inputs["model"] is main[1].train
 
 
 def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Tiny) -> None:
@@ -74,9 +100,9 @@ def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Ti
         {"sizes": ["micro-gemma-l"], "budgets": [6], "seeds": [1]},
         {"sizes": ["micro-florence-s"], "budgets": [9], "seeds": [0]},
     ]
-    plan = plan_study(tiny(grid=[*tiny().model_dump(mode="json")["grid"], *others]))
-    assert shown_runs(plan)[0].name == "micro-gemma-l.balanced.s1.b000006"
-    assert [run.kind for run in shown_runs(plan_study(tiny()))] == [
+    graph = study_graph(tiny(grid=[*tiny().model_dump(mode="json")["grid"], *others]))
+    assert shown_runs(graph)[0].name == "micro-gemma-l.balanced.s1.b000006"
+    assert [run.kind for run in shown_runs(study_graph(tiny()))] == [
         "main", "finetuned", "no-translation", "unfit-translation",
     ]  # fmt: skip
 
@@ -85,12 +111,13 @@ def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Ti
     ("change", "affected"),
     [
         ({}, set()),
-        ({"num_workers": 7, "evaluation__batch_size": 3, "training__checkpoint_every_steps": 9}, set()),
+        ({"num_workers": 7, "evaluation__batch_size": 3, "training__checkpoint": {"every_steps": 9}}, set()),
         ({"base__use_shipped": True}, set()),
         ({"report__num_pictures": 1}, set()),
+        ({"cluster": {"default": {"partition": "gpu"}}, "peak_tflops": 1.0}, set()),
         ({"evaluation__max_new_tokens": 7}, {"captions"}),
         ({"evaluation__loss_samples": 5}, {"loss"}),
-        ({"training__learning_rate": 1e-3}, {"train", "finetune", "loss", "captions"}),
+        ({"training__optimiser": {"learning_rate": 1e-3}}, {"train", "finetune", "loss", "captions"}),
         ({"base__language_steps": 2}, {"base", "prepare", "train", "finetune", "loss", "captions"}),
         ({"world__seed": 5}, {"world", "train", "finetune", "loss", "captions"}),
         ({"finetune": []}, set()),
@@ -115,27 +142,54 @@ def test_blocks_of_one_training_add_their_budgets(tiny: Tiny) -> None:
     assert list(cells.values()) == [(4, 9)]
 
 
-def test_mistakes_are_named(tmp_path: Path, tiny: Tiny) -> None:
-    grid = {"sizes": ["micro-gemma-s"], "budgets": [4], "seeds": [0]}
-    for block, words in (
-        (grid | {"sizes": ["micro-gemma-xl"]}, "unknown size 'micro-gemma-xl'"),
-        (grid | {"bases": ["french"]}, "unknown base 'french'"),
-        (grid | {"budgets": [4, 2]}, "budgets must be ascending"),
-    ):
-        with pytest.raises(UserError, match=words):
-            build_config(StudyConfig, {"grid": [block]})
-    with pytest.raises(UserError, match="no main run of size micro-gemma-s, base balanced, seed 3"):
-        tiny(finetune=[{"sizes": ["micro-gemma-s"], "seeds": [3]}])
+GRID = {"sizes": ["micro-gemma-s"], "budgets": [4], "seeds": [0]}
+LARGE = {"base": "published", "size": "0.4B", "florence": "owner/florence", "gemma": "owner/gemma"}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in CONFIGS.glob("*.toml") if path.stem != "paper"))
-def test_shipped_configurations_make_a_plan(name: str) -> None:
-    plan = plan_study(load_config(StudyConfig, CONFIGS / name))
-    assert {run.kind for run in plan.runs} == {"main", "no-translation", "unfit-translation", "finetuned"}
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"grid": [GRID | {"sizes": ["micro-gemma-xl"]}]}, "unknown size 'micro-gemma-xl'"),
+        ({"grid": [GRID | {"bases": ["french"]}]}, "unknown base 'french'"),
+        ({"grid": [GRID | {"budgets": [4, 2]}]}, "budgets must be ascending"),
+        ({"grid": [GRID | {"sizes": ["0.4B"]}]}, "size 0.4B needs an entry in checkpoints"),
+        ({"grid": [GRID | {"bases": ["published"]}], "checkpoints": [LARGE]}, "has no size micro-gemma-s"),
+        ({"checkpoints": [{"base": "a", "size": "0.4B", "florence": "x/y"}]}, "give florence and gemma, or model"),
+        ({"corpus": {"folder": "c"}}, "goes with source"),
+        ({"source": "corpus"}, "goes with source"),
+        ({"source": "corpus", "corpus": {"folder": "c"}, "world": {}}, r"has no \[world\]"),
+        ({"sizes": [{"size": "micro-gemma-m"}]}, "micro-gemma-m is in no block of the grid"),
+        ({"training": {"budgets": [3]}}, "'budgets' is set by the study itself"),
+        ({"training": {"data": {"corpus": "x"}}}, "'data.corpus' is set by the study itself"),
+        ({"cluster": {"train": {}}}, "trainings have training.cluster"),
+        ({"cluster": {"loss": {"partitions": "x"}}}, "did you mean 'partition'"),
+        ({"name": "x\ntouch INJ #"}, "letters, digits"),
+        (
+            {"finetune": [{"sizes": ["micro-gemma-s"], "seeds": [3], "num_images": 1}]},
+            "no main run of size micro-gemma",
+        ),
+        ({"finetune": [{"sizes": ["micro-gemma-s"], "seeds": [0]}]}, "num_images .* or corpus"),
+    ],
+)
+def test_mistakes_are_named(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as raised:
+        build_config(StudyConfig, {"grid": [GRID]} | values)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_mistake_in_a_training_setting_is_named(tiny: Tiny) -> None:
+    with pytest.raises(UserError, match=r"'optimiser.learning_rat'; did you mean 'optimiser.learning_rate'"):
+        study_graph(tiny(training__optimiser={"learning_rat": 1e-3}))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CONFIGS.glob("*.toml")))
+def test_shipped_configurations_make_a_graph(name: str) -> None:
+    graph = study_graph(load_study(CONFIGS / name, []))
+    assert {run.kind for run in graph.runs} == {"main", "no-translation", "unfit-translation", "finetuned"}
 
 
 def test_dry_run_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
-    plan = describe_plan(tiny(tmp_path / "nowhere"))
+    plan = describe_study(tiny(tmp_path / "nowhere"))
     assert (plan["num_done"], plan["num_runs"]) == (0, 5)
     assert plan["wall_seconds"] < plan["core_seconds"] + 10
     assert not list(tmp_path.iterdir())

@@ -18,8 +18,9 @@ from babelcap.errors import UserError
 from babelcap.records import RunRecord, read_run_records
 from babelcap.storage import locked, read_json, write_json
 from babelcap.study.config import StudyConfig
-from babelcap.study.grid import plan_study
-from babelcap.study.runner import claimed, describe_plan, remove_leftovers
+from babelcap.study.grid import study_graph
+from babelcap.study.local import JOBS, claimed, remove_leftovers
+from babelcap.study.overview import describe_study
 
 SECONDS = 300
 Values = Callable[..., dict[str, Any]]
@@ -67,7 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, start: Start, values_of: 
         output, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, errors
         assert output.strip().splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
-        num_steps = len(plan_study(build_config(StudyConfig, values_of(study))).steps)
+        num_steps = len(study_graph(build_config(StudyConfig, values_of(study))).steps)
         assert f"[{num_steps}/{num_steps}]" in errors
     return study
 
@@ -77,7 +78,7 @@ def test_what_a_study_leaves(finished: Path) -> None:
     assert list(records) == sorted(records)
     main = records["micro-gemma-s.balanced.s0.b000006"]
     assert (main.study, main.family, main.size, main.base) == ("tiny", "gemma", "micro-gemma-s", "balanced")
-    assert (main.num_steps, main.S, main.extra["kind"]) == (6, 48, "main")
+    assert (main.num_steps, main.S, main.kind) == (6, 48, "main")
     assert sum(main.extra["samples_by_pair"].values()) == 48
     measures = {(result.measure, result.split) for result in main.results}
     assert ("cross_entropy/sample_mean/conditioned/shuffled", "eval") in measures
@@ -91,11 +92,15 @@ def test_what_a_study_leaves(finished: Path) -> None:
 
 
 def test_controls_and_finetuning_are_what_they_say(finished: Path) -> None:
-    records = {record.extra["kind"]: record for record in read_run_records(finished / "runs.jsonl")}
+    records = {record.kind: record for record in read_run_records(finished / "runs.jsonl")}
     assert set(records["no-translation"].extra["samples_by_pair"]) == {"caption-en", "caption-de"}
-    assert records["unfit-translation"].corpus_hash != records["main"].corpus_hash
+    unfit = records["unfit-translation"]
+    assert unfit.corpus_hash == records["main"].corpus_hash  # a view of the same corpus
+    assert unfit.extra["samples_by_pair"] == records["main"].extra["samples_by_pair"]
+    assert unfit.results != records["main"].results
     assert records["unfit-translation"].model_hash == records["main"].model_hash
     tuned: RunRecord = records["finetuned"]
+    assert tuned.started_from == records["main"].run == "micro-gemma-s.balanced.s0.b000006"
     assert any(pair in tuned.extra["samples_by_pair"] for pair in ("caption-es", "caption-zh", "caption-ru"))
     assert tuned.initial == [r for r in records["main"].results if r.measure.startswith("cross_entropy")]
     captions = next(result for result in tuned.results if result.measure == "captions/language/plain")
@@ -125,10 +130,10 @@ def test_a_second_run_does_nothing_and_a_change_only_its_own(finished: Path, sta
     assert (process.returncode, errors) == (0, "")
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("done.json")} == before
     assert (finished / "report" / "index.html").stat().st_mtime_ns == report
-    plan = describe_plan(build_config(StudyConfig, values_of(finished)))
+    plan = describe_study(build_config(StudyConfig, values_of(finished)))
     assert plan["num_done"] == plan["num_steps"]
     assert plan["wall_seconds"] == 0
-    changed = describe_plan(build_config(StudyConfig, values_of(finished, evaluation__max_new_tokens=5)))
+    changed = describe_study(build_config(StudyConfig, values_of(finished, evaluation__max_new_tokens=5)))
     assert {step["kind"] for step in changed["steps"] if not step["done"]} == {"captions"}
     assert all(step["measured"] for step in changed["steps"])
 
@@ -171,6 +176,7 @@ def test_asked_to_stop_it_says_what_to_do_and_goes_on(finished: Path, tmp_path: 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 2, errors
     assert "the same command goes on from there" in errors
+    assert not [path for path in (study / "logs").iterdir() if "Traceback" in path.read_text()]
     process = start(study)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
@@ -186,6 +192,10 @@ def test_one_process_runs_a_study_and_leftovers_go(tmp_path: Path) -> None:
     kept = tmp_path / "world" / f".main-0.{os.getpid()}-1234abcd.partial"
     left.mkdir(parents=True)
     kept.mkdir()
+    (tmp_path / JOBS).touch()  # jobs on other machines may be writing
+    remove_leftovers(tmp_path)
+    assert left.exists()
+    (tmp_path / JOBS).unlink()
     remove_leftovers(tmp_path)
     assert not left.exists()
     assert kept.exists()
@@ -195,12 +205,11 @@ def test_one_process_runs_a_study_and_leftovers_go(tmp_path: Path) -> None:
 def test_a_step_that_fails_is_named_and_the_rest_goes_on(finished: Path, tmp_path: Path, start: Start) -> None:
     study = tmp_path / "study"
     without_runs(finished, study)
-    unfit = next(study.glob("world/unfit-*"))
-    (unfit / "corpus.json").write_text("{}")
+    (next(study.glob("world/full-*")) / "corpus.json").write_text("{}")
     process = start(study)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 2
-    assert "train micro-gemma-s.balanced.s0.unfit-translation: failed" in errors
+    assert "finetune micro-gemma-s.balanced.s0.finetuned.from000006: failed" in errors
     done = {json.loads(path.read_text())["name"] for path in study.rglob("done.json")}
     assert "captions micro-gemma-s.balanced.s0.b000006" in done
-    assert not [name for name in done if name.startswith("captions") and "unfit" in name]
+    assert not [name for name in done if name.startswith("captions") and "finetuned" in name]

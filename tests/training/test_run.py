@@ -1,10 +1,12 @@
 """A run is repeatable to the bit, survives kills, and is the same computation on one process and on many."""
 
+import itertools
 import json
 import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import time
@@ -18,10 +20,10 @@ from safetensors.torch import load_file
 
 from babelcap.config import build_config, load_config
 from babelcap.errors import UserError
-from babelcap.evaluation.loss import loss_evaluation
+from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
 from babelcap.models import load_model
 from babelcap.records import RunRecord
-from babelcap.training import checkpoint
+from babelcap.training import checkpoint, feature_files
 from babelcap.training.config import TrainConfig
 from babelcap.training.loop import Requeue
 from babelcap.training.run import train
@@ -119,22 +121,59 @@ def _num_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize(("num_kills", "budget"), [(3, 20), pytest.param(20, 60, marks=pytest.mark.slow)])
-def test_killed_run_ends_bit_identical(make_config: MakeConfig, tmp_path: Path, num_kills: int, budget: int) -> None:
+# Where a run dies on its own: in the n-th call of a function.
+PLACES = {
+    "features": (feature_files, "_write_at"),
+    "checkpoint": (checkpoint.dcp, "save"),
+    "manifest": (checkpoint, "write_manifest"),
+    "move": (checkpoint.shutil, "rmtree"),
+}
+FEW_KILLS = [("features", 3), ("checkpoint", 2), ("manifest", 1), ("step", 2)]
+MANY_KILLS = [("features", 1), ("features", 2), ("features", 3), ("features", 2), ("features", 1)]
+MANY_KILLS += [(place, number) for number in (1, 2, 3) for place in ("checkpoint", "manifest", "move", "step", "step")]
+MANY_KILLS += [(place, number) for number in (2, 4, 1) for place in ("step", "checkpoint", "step", "manifest", "step")]
+
+
+def train_and_die(config: TrainConfig, place: str, number: int) -> None:
+    """In a process of its own."""
+    module, name = PLACES[place]
+    function, calls = getattr(module, name), itertools.count(1)
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    setattr(module, name, deadly)
+    train(config)
+
+
+@pytest.mark.parametrize(
+    ("kills", "budget"), [(FEW_KILLS, 20), pytest.param(MANY_KILLS, 120, marks=pytest.mark.slow, id="35")]
+)
+def test_killed_run_ends_bit_identical(
+    make_config: MakeConfig, tiny_corpus: Path, tmp_path: Path, kills: list[tuple[str, int]], budget: int
+) -> None:
     leg = f"budget-{budget:06d}"
-    whole = make_config(budgets=[budget], dropout=0.1, checkpoint__every_steps=2)
-    killed = elsewhere(whole, tmp_path / "killed")
+    shutil.copytree(tiny_corpus, tmp_path / "corpus", ignore=shutil.ignore_patterns("features"))
+    whole = make_config(
+        budgets=[budget], dropout=0.1, checkpoint__every_steps=2, data__image_features="cache", seed=len(kills)
+    )
+    killed = elsewhere(whole, tmp_path / "killed", data__corpus=str(tmp_path / "corpus"))
     train(whole)
-    generator, done = random.Random(0), 0
-    while done < num_kills:
-        num_steps = generator.randint(1, max(1, budget // num_kills - 1))
-        finished = kill_after_progress(killed, leg, num_steps, generator)
-        assert not finished, f"the run ended after {done} kills; make it longer"
-        done += 1
+    generator = random.Random(0)
+    for place, number in kills:
+        if place == "step":
+            finished = kill_after_progress(killed, leg, number, generator)
+        else:
+            process = FORK.Process(target=train_and_die, args=(killed, place, number))
+            process.start()
+            process.join(120)
+            finished = process.exitcode != -signal.SIGKILL
+        assert not finished, f"the run was not killed in {place} {number}"
     train(killed)
-    assert metrics_of(killed, leg) == metrics_of(whole, leg)
-    for name, tensor in weights_of(whole, leg).items():
-        assert torch.equal(tensor, weights_of(killed, leg)[name]), name
+    for name in ("metrics.jsonl", "model/model.safetensors"):
+        assert (whole.output / leg / name).read_bytes() == (killed.output / leg / name).read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["bart", "gemma2"])
@@ -224,7 +263,7 @@ def test_cached_image_features_change_nothing(make_config: MakeConfig, tmp_path:
 
 def test_record_holds_what_a_law_needs(make_config: MakeConfig) -> None:
     config = make_config("gemma2", export=False)
-    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, config.data))
+    (record,) = train(config, loss_evaluation(config.data.corpus, config.coverage, LossEvaluation(config.data)))
     assert isinstance(record, RunRecord)
     assert record.S == 320
     assert pytest.approx(record.S * record.F * (1 + record.Pt / record.P)) == record.C

@@ -29,7 +29,8 @@ def test_make_and_tokenizers(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
-    assert "size_px" in run("make", "-o", str(tmp_path / "w"), "--size-px", "3", exit_code=2)
+    assert "--size-px" in run("make", "-o", str(tmp_path / "w"), "--size-px", "3", exit_code=2)
+    assert "size_px" in run("make", "-o", str(tmp_path / "w"), "size_px=3", exit_code=2)
     assert "num_images" in run("make", "-o", str(tmp_path / "w"), "num_image=3", exit_code=2)
     assert "no grammar for 'it'" in run("sample", "--language", "it", exit_code=2)
     assert "--language" in run("parse", "qwfp zxcv", exit_code=2)

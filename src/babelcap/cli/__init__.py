@@ -1,12 +1,14 @@
 """The command line: one file a group. Heavy imports stand inside the commands, so that help comes at once."""
 
 import errno
+import os
+import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from babelcap.cli import caption, data, evaluate, laws, model, report, study, train, world
+from babelcap.cli import caption, data, evaluate, language, laws, model, report, study, train, world
 from babelcap.errors import UserError
 from babelcap.version import VERSION
 
@@ -62,6 +64,7 @@ app.add_typer(data.group, name="data")
 app.add_typer(laws.group, name="laws")
 app.add_typer(world.group, name="world")
 app.add_typer(model.group, name="model")
+app.add_typer(language.group, name="language")
 app.add_typer(evaluate.group, name="eval")
 app.add_typer(study.group, name="study")
 app.add_typer(report.group, name="report")
@@ -71,4 +74,6 @@ app.command()(caption.translate)
 
 
 def main() -> None:
+    if not sys.stderr.isatty():  # bars of other libraries are for terminals, not for logs
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     app()

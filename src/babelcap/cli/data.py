@@ -1,37 +1,34 @@
 """`babelcap data`: make, check, look at and hand on a corpus."""
 
 import json
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.errors import UserError
-
-if TYPE_CHECKING:
-    from babelcap.data.store.store import Corpus
+from babelcap.measures import TRAIN
 
 group = typer.Typer(no_args_is_help=True, help="Make, check, look at and hand on a corpus of images and texts.")
 
-WORKERS = typer.Option(min(8, os.cpu_count() or 1), "--workers", min=1, help="Processes to work in.")
-OUTPUT = typer.Option(..., "--output", "-o", help="The folder to write to.")
 JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
 
 
 @group.command()
 def index(
-    tars: list[str] = typer.Argument(..., help="Webdataset tars, or folders that hold them."),
+    tars: list[str] = typer.Argument(..., help="Webdataset tars, or folders that hold them; an export too."),
     output: Path = OUTPUT,
     annotations: Path = typer.Option(None, help="Texts as .jsonl or .parquet: key, annotations, and split if any."),
     captions: str = typer.Option(
         None, help="Members that hold captions: 'txt', or 'json:FIELD' for a field of a JSON."
     ),
     language: str = typer.Option("en", help="Language of --captions."),
-    split: str = typer.Option("train", help="The split of images for which --annotations names none."),
+    split: str = typer.Option(TRAIN, help="The split of images for which --annotations names none."),
+    images_only: bool = typer.Option(False, "--images-only", help="There are no texts yet, and that is meant."),
     copy: bool = typer.Option(False, "--copy", help="Copy the tars into the corpus instead of linking to them."),
-    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
+    checksum: bool = CHECKSUM,
     workers: int = WORKERS,
 ) -> None:
     """Make a corpus out of existing tars, without copying them: only their headers are read.
@@ -39,116 +36,43 @@ def index(
     Example: babelcap data index photos/*.tar --captions txt -o corpus
     """
     from babelcap.coverage import Coverage
-    from babelcap.data.importers.assemble import assemble_corpus, find_files
-    from babelcap.data.importers.webdataset import WebdatasetMaker
+    from babelcap.data.importers.assemble import Assembly, assemble_corpus
+    from babelcap.data.importers.files import find_files
+    from babelcap.data.importers.webdataset import WebdatasetMaker, exported_coverage
 
-    coverage = Coverage()
+    coverage = exported_coverage(tars) or Coverage()
     coverage.language(language)
     maker = WebdatasetMaker(
         coverage=coverage, split=split, annotations=annotations, captions=captions, language=language
     )
     texts = str(annotations) if annotations else None
     parameters = {"annotations": texts, "captions": captions, "language": language, "split": split}
-    corpus = assemble_corpus(
-        output,
-        find_files(tars, ".tar"),
-        maker,
-        provenance={"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters},
-        coverage=coverage,
-        num_workers=workers,
-        copy=copy,
-        with_checksum=checksum,
-    )
-    _report(corpus)
+    provenance = {"source": "webdataset tars", "command": "babelcap data index", "parameters": parameters}
+    options = Assembly(provenance, coverage, workers, copy, checksum, images_only)
+    report(assemble_corpus(output, find_files(tars, ".tar"), maker, options))
 
 
-importers = typer.Typer(no_args_is_help=True, help="Make a corpus out of a published dataset.")
 group.add_typer(importers, name="import")
-
-
-@importers.command()
-def cc12m(
-    output: Path = OUTPUT,
-    images: str = typer.Option(None, help="Folder or pattern of the pixparse/cc12m-wds tars."),
-    annotations: str = typer.Option(None, help="Folder or pattern of the published Parquet files, one per tar."),
-    eval_file: Path = typer.Option(
-        None, "--eval", help="The published eval Parquet; its keys become the split 'eval'."
-    ),
-    download: bool = typer.Option(False, "--download", help="Fetch both from the Hugging Face hub first; goes on."),
-    shards: str = typer.Option(None, help="Only these tars, by number: '0-9,2175'."),
-    seed: int = typer.Option(0, help="Seed of the paragraphs that are made of several sentences."),
-    checksum: bool = typer.Option(False, "--checksum", help="Record the SHA-256 of each tar, which reads all of it."),
-    workers: int = WORKERS,
-) -> None:
-    """Conceptual 12M with captions and translations, prepared as published. A stopped import goes on where it was.
-
-    Example: babelcap data import cc12m --images cc12m-wds --annotations texts --eval texts/eval.parquet -o cc12m
-
-    Or: babelcap data import cc12m --download --shards 0-9 -o cc12m
-    """
-    from babelcap.data.importers.cc12m import import_cc12m
-
-    corpus = import_cc12m(
-        output,
-        images=images,
-        annotations=annotations,
-        eval_file=eval_file,
-        download=download,
-        shards=shards,
-        seed=seed,
-        with_checksum=checksum,
-        num_workers=workers,
-    )
-    _report(corpus)
-
-
-@importers.command()
-def multi30k(
-    images: str = typer.Option(..., help="Folder or pattern of tars with the Flickr30k photos."),
-    texts: Path = typer.Option(..., help="Multi30K's data folder, with task1 and task2."),
-    output: Path = OUTPUT,
-    workers: int = WORKERS,
-) -> None:
-    """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
-
-    Example: babelcap data import multi30k --images photos --texts multi30k/data -o corpus
-    """
-    from babelcap.data.importers.multi30k import import_multi30k
-
-    _report(import_multi30k(output, images=images, texts=texts, num_workers=workers))
-
-
-@importers.command()
-def coco(
-    images: Path = typer.Option(..., help="Folder of photos."),
-    captions: Path = typer.Option(..., help="COCO's annotation file, or a list of {file, captions}."),
-    output: Path = OUTPUT,
-    split: str = typer.Option("test", help="The split of all photos."),
-) -> None:
-    """COCO captions: single photos are put into tars, since a corpus reads tars.
-
-    Example: babelcap data import coco --images val2017 --captions captions_val2017.json -o coco
-    """
-    from babelcap.data.importers.coco import import_coco
-
-    _report(import_coco(output, images=images, captions=captions, split=split))
 
 
 @group.command()
 def check(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
-    full: bool = typer.Option(False, "--full", help="Also compare the SHA-256 of the tars that have one recorded."),
+    full: bool = typer.Option(False, "--full", help="Also compare the SHA-256 of every tar, which reads all of it."),
+    record: bool = typer.Option(False, "--record", help="With --full: add checksums that are missing, if all is well."),
     as_json: bool = JSON,
     workers: int = WORKERS,
 ) -> None:
-    """Verify offsets, decode every image, find duplicates, missing pairs and bad texts. Exit code 1 if any is found.
+    """Verify checksums and offsets, decode every image, find duplicates, missing pairs and bad texts.
 
-    Example: babelcap data check corpus
+    Exit code 1 if something is wrong. Says what it did not check.
+
+    Example: babelcap data check corpus --full
     """
     from babelcap.data.inspect.check import check_corpus
     from babelcap.data.store.store import Corpus
 
-    result = check_corpus(Corpus.open(corpus), full=full, num_workers=workers)
+    result = check_corpus(Corpus.open(corpus), full=full, record=record, num_workers=workers)
     if as_json:
         values = {
             "ok": not result.problems.counts,
@@ -157,26 +81,35 @@ def check(
             "problems": result.problems.counts,
             "places": result.problems.places,
             "notes": result.notes.counts,
+            "not_checked": result.not_checked,
+            "num_recorded": result.num_recorded,
         }
         typer.echo(json.dumps(values, ensure_ascii=False, indent=2))
     else:
         _print_check(corpus, result)
+        if record and result.problems.counts:
+            typer.echo("nothing was recorded: a checksum of what is wrong would call it right")
+        elif record:
+            typer.echo(f"recorded: the checksums of {result.num_recorded:,} tars")
     if result.problems.counts:
         raise typer.Exit(1)
 
 
 def _print_check(corpus: Path, result: Any) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     console = _console()
     for title, findings in (("problem", result.problems), ("note", result.notes)):
         if findings.counts:
             table = Table(title, "count", "first places")
             for reason, number in findings.counts.most_common():
-                table.add_row(reason, f"{number:,}", "\n".join(findings.places[reason]))
+                table.add_row(Text(reason), f"{number:,}", Text("\n".join(findings.places[reason])))
             console.print(table)
     verdict = f"{sum(result.problems.counts.values()):,} problems" if result.problems.counts else "all well"
     typer.echo(f"{corpus}: {result.num_images:,} images, {result.num_annotations:,} annotations: {verdict}")
+    for line in result.not_checked:
+        typer.echo(f"not checked: {line}")
 
 
 @group.command()
@@ -221,20 +154,19 @@ def _lengths(values: dict[str, float] | None) -> str:
 @group.command()
 def show(
     corpus: Path = typer.Argument(..., help="The corpus folder."),
-    output: Path = typer.Option(Path("sheet"), "--output", "-o", help="Writes OUTPUT.png and OUTPUT.html."),
+    output: Path = typer.Option(Path("sheet.html"), "--output", "-o", help="The HTML file to write."),
     num: int = typer.Option(24, "--num", min=1, max=500, help="Number of images."),
-    seed: int = typer.Option(0, help="Which images: a seed draws the same ones again."),
+    seed: int = typer.Option(0, min=0, max=2**63 - 1, help="Which images: a seed draws the same ones again."),
     split: str = typer.Option(None, help="Only this split."),
 ) -> None:
-    """Draw images at random and lay them out with their texts in all languages, as a PNG and as one HTML file.
+    """Draw images at random and lay them out with their texts in all languages, as one HTML file.
 
-    Example: babelcap data show corpus -o sheet --num 12 --split train
+    Example: babelcap data show corpus -o sheet.html --num 12 --split train
     """
-    from babelcap.data.inspect.show import write_sheets
+    from babelcap.data.inspect.show import write_sheet
     from babelcap.data.store.store import Corpus
 
-    for path in write_sheets(Corpus.open(corpus), output, num_images=num, seed=seed, split=split):
-        typer.echo(str(path))
+    typer.echo(str(write_sheet(Corpus.open(corpus), output, num_images=num, seed=seed, split=split)))
 
 
 @group.command()
@@ -263,18 +195,3 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console() if sys.stdout.isatty() else Console(width=140)
-
-
-def _report(corpus: "Corpus") -> None:
-    manifest = corpus.manifest
-    typer.echo(f"{corpus.folder}: {manifest.num_images:,} images, {manifest.num_annotations:,} annotations")
-    for split, counts in manifest.splits.items():
-        pairs = ", ".join(f"{pair} {number:,}" for pair, number in counts.pairs.items())
-        typer.echo(f"  {split}: {counts.num_images:,} images{'; ' if pairs else ''}{pairs}")
-    skipped: dict[str, int] = {}
-    for shard in manifest.shards:
-        for reason, number in shard.skipped.items():
-            skipped[reason] = skipped.get(reason, 0) + number
-    for reason, number in sorted(skipped.items()):
-        if number:
-            typer.echo(f"  left out: {reason}: {number:,}")

@@ -2,15 +2,19 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from babelcap.cli.points import POINTS, POINTS_OR_LAW, Wanted, fit_table, with_points
 from babelcap.errors import UserError
 
 if TYPE_CHECKING:
-    from babelcap.laws import Fit, Law, Table
+    from rich.console import Console
+
+    from babelcap.laws import Fit
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -18,47 +22,29 @@ group = typer.Typer(
     "power:COLUMN,COLUMN,...; add '+eps' for a floor, as in 'pst+eps'.",
 )
 
-POINTS = typer.Argument(..., help="A study's runs.jsonl, a CSV or a Parquet file; or a published law: paper-v1.")
 FORM = typer.Option("ps", "--form", help="The law: compute, ps, pst, chinchilla or power:P,S,...; '+eps' adds a floor.")
-TARGET = typer.Option("UC", "--target", help="The test split, UC, ST or SC; in a table, the column with the loss.")
-MEASURE = typer.Option(None, "--measure", help="Which loss of runs.jsonl: cross_entropy/sample_mean/raw, ...")
-SPLIT = typer.Option(None, "--split", help="The corpus split the loss was measured on, where there are several.")
-MAP = typer.Option(None, "--map", help="Names of foreign columns: P=params,S=samples,y=loss")
-GROUP = typer.Option(None, "--group", help="Column whose equal values mark seeds of one run, which belong together.")
-INTERVAL = typer.Option("auto", "--interval", help="auto, t, profile, percentile or bca.")
-BOOTSTRAP = typer.Option(1000, "--bootstrap", min=20, help="Bootstrap replicates.")
-SEED = typer.Option(0, "--seed", help="Seed of the bootstrap.")
-FRONTIER = typer.Option(False, "--frontier", help="Use only the runs on the compute frontier.")
 AT = typer.Option(None, "--at", help="Where: P=11.2e9,S=10.24e6 (and T=..., or C=...).")
 JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
-
-
-def _read(
-    points: Path, target: str, measure: str | None, split: str | None, names: str | None, by: str | None
-) -> "Table":
-    from babelcap.laws import parse_map, read_table
-
-    return read_table(points, target, measure=measure, split=split, names=parse_map(names), group=by)
-
-
-def _fit(table: "Table", form: str, target: str, **settings: Any) -> "Fit":
-    from babelcap.laws import fit
-
-    fitted = fit(form, table.columns, table.y, groups=table.groups, target=target, **settings)
-    fitted.warnings[:0] = table.notes
-    return fitted
 
 
 def _values(text: str | None) -> dict[str, float]:
     from babelcap.laws import parse_map
 
     found = {}
-    for name, value in parse_map(text).items():
+    for name, value in parse_map(text, "at", "P=11.2e9,S=10.24e6").items():
         try:
             found[name] = float(value)
         except ValueError:
             raise UserError(f"at: {name}={value}; give a number, as in P=11.2e9") from None
     return found
+
+
+def _pair(name: str, text: str) -> tuple[float, float]:
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        raise UserError(f"{name}: found {text!r}; give two numbers with a comma, as 6,4") from None
+    return first, second
 
 
 def _finite(value: Any) -> Any:
@@ -78,12 +64,56 @@ def _significant(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "no bound"
 
 
-def _show_fit(fitted: "Fit") -> None:
+def _between(ends: tuple[float, float] | None, start: str) -> str:
+    return f"{start}{_significant(ends[0])} to {_significant(ends[1])} (95 %)" if ends else ""
+
+
+@group.command("fit")
+@with_points
+def fit_command(
+    wanted: Wanted,
+    points: Path = POINTS,
+    form: str = FORM,
+    interval: str = typer.Option("auto", "--interval", help="auto, t, profile, percentile or bca."),
+    bootstrap: int = typer.Option(1000, "--bootstrap", min=20, max=1_000_000, help="Bootstrap replicates."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the bootstrap."),
+    frontier: bool = typer.Option(False, "--frontier", help="Only runs on the compute frontier; of seeds, their mean."),
+    figures: Path = typer.Option(None, "--figures", help="Folder for the figures, PNG and SVG."),
+    as_json: bool = JSON,
+) -> None:
+    """Fit a law and say how sure it is. Several targets, as UC,ST,SC, are fitted one by one.
+
+    Of a study's runs a law takes the main runs of one family, and says which it left out.
+
+    Examples: babelcap laws fit runs.jsonl --form pst --target UC,ST,SC --figures figures
+    babelcap laws fit table.csv --form chinchilla --map P=params,S=tokens,y=loss
+    """
+    source = wanted.read(points)
+    tables = {name: wanted.table(source, name, form) for name in source.targets(wanted.target)}
+    settings = {"interval": interval, "num_bootstrap": bootstrap, "seed": seed, "frontier_only": frontier}
+    fits = {name: fit_table(table, form, **settings) for name, table in tables.items()}
+    if as_json:
+        records = [fits[name].to_record().model_dump(mode="json") for name in fits]
+        for record, table in zip(records, tables.values(), strict=True):
+            record["extra"]["points"] = table.taken
+        _print_json(records[0] if len(records) == 1 else records)
+    else:
+        for name, fitted in fits.items():
+            _show_fit(fitted, tables[name].taken)
+    if figures is not None:
+        from babelcap.report.figures import law_figures
+
+        paths = law_figures(fits, figures, {name: table.columns | {"y": table.y} for name, table in tables.items()})
+        typer.echo(f"{len(paths)} figures in {figures}", err=True)
+
+
+def _show_fit(fitted: "Fit", taken: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     console.print(f"[bold]{fitted.form.formula}[/bold]   {fitted.target}, {len(fitted.points)} points", highlight=False)
+    console.print(taken, highlight=False, markup=False)
     level = f"{100 * fitted.confidence:g} % interval ({fitted.interval_method})"
     table = Table("coefficient", "estimate", level, "standard error", *(["p"] if fitted.p_values else []))
     for name in fitted.form.coefficients:
@@ -105,7 +135,7 @@ def _show_fit(fitted: "Fit") -> None:
         console.print(f"[yellow]note[/yellow] {line}", highlight=False)
 
 
-def _show_held_out(console: Any, fitted: "Fit") -> None:
+def _show_held_out(console: "Console", fitted: "Fit") -> None:
     from babelcap.laws import leave_largest_budget_out, leave_one_model_out
 
     for name, check in (("largest budget", leave_largest_budget_out), ("one model at a time", leave_one_model_out)):
@@ -120,94 +150,34 @@ def _show_held_out(console: Any, fitted: "Fit") -> None:
         )
 
 
-@group.command("fit")
-def fit_command(
-    points: Path = POINTS,
-    form: str = FORM,
-    target: str = TARGET,
-    measure: str = MEASURE,
-    split: str = SPLIT,
-    map: str = MAP,
-    group: str = GROUP,
-    interval: str = INTERVAL,
-    bootstrap: int = BOOTSTRAP,
-    seed: int = SEED,
-    frontier: bool = FRONTIER,
-    figures: Path = typer.Option(None, "--figures", help="Folder for the figures, PNG and SVG."),
-    as_json: bool = JSON,
-) -> None:
-    """Fit a law and say how sure it is. Several targets, as UC,ST,SC, are fitted one by one.
-
-    Examples: babelcap laws fit runs.jsonl --form pst --target UC,ST,SC --figures figures
-    babelcap laws fit table.csv --form chinchilla --map P=params,S=tokens,y=loss
-    """
-    fits: dict[str, Fit] = {}
-    runs = {}
-    for name in filter(None, (part.strip() for part in target.split(","))):
-        table = _read(points, name, measure, split, map, group)
-        fits[name] = _fit(
-            table, form, name, interval=interval, num_bootstrap=bootstrap, seed=seed, frontier_only=frontier
-        )
-        runs[name] = table
-    if not fits:
-        raise UserError("target: found none; name at least one, as UC")
-    if as_json:
-        records = [fitted.to_record().model_dump(mode="json") for fitted in fits.values()]
-        _print_json(records[0] if len(records) == 1 else records)
-    else:
-        for fitted in fits.values():
-            _show_fit(fitted)
-    if figures is not None:
-        _draw(fits, runs, figures)
-
-
-def _draw(fits: dict[str, "Fit"], tables: dict[str, "Table"], folder: Path) -> None:
-    import numpy as np
-
-    from babelcap.laws.points import with_compute
-    from babelcap.report.figures import law_figures
-
-    runs = {}
-    for name, table in tables.items():
-        columns = with_compute(dict(table.columns))
-        if {"C", "P"} <= set(columns):
-            runs[name] = {"C": np.asarray(columns["C"], float), "P": np.asarray(columns["P"], float)}
-            runs[name]["y"] = np.asarray(table.y, float)
-    paths = law_figures(fits, folder, runs if len(runs) == len(fits) else None)
-    typer.echo(f"{len(paths)} figures in {folder}", err=True)
-
-
 @group.command()
+@with_points
 def compare(
+    wanted: Wanted,
     points: Path = POINTS,
     forms: str = typer.Option(
         "ps,ps+eps,pst,pst+eps,chinchilla", "--forms", help="Forms; power: forms with ';' between."
     ),
-    target: str = TARGET,
-    measure: str = MEASURE,
-    split: str = SPLIT,
-    map: str = MAP,
-    group: str = GROUP,
     as_json: bool = JSON,
 ) -> None:
     """Which form describes the runs best, by AICc and by its error on runs it has not seen.
 
     Example: babelcap laws compare runs.jsonl --target UC --forms ps,pst,chinchilla
     """
-    from dataclasses import asdict
-
     from rich.console import Console
     from rich.table import Table
 
     from babelcap.laws import compare as compare_forms
 
-    table = _read(points, target, measure, split, map, group)
+    source = wanted.read(points)
     names = [name.strip() for name in forms.split(";" if ";" in forms or "power:" in forms else ",") if name.strip()]
-    rows, refused = compare_forms(names, table.columns, table.y, groups=table.groups, target=target)
+    table = wanted.table(source, source.targets(wanted.target)[0], "pst")
+    rows, refused = compare_forms(names, table.columns, table.y, groups=table.groups, target=table.name)
     if as_json:
-        _print_json({"forms": [asdict(row) for row in rows], "refused": refused})
+        _print_json({"points": table.taken, "forms": [asdict(row) for row in rows], "refused": refused})
         return
     console = Console()
+    console.print(table.taken, highlight=False, markup=False)
     shown = Table("form", "coefficients", "AICc", "weight", "R² log", "largest budget left out", "models left out")
     for row in rows:
         held = [
@@ -217,37 +187,14 @@ def compare(
             row.form, str(row.num_coefficients), f"{row.aicc:.1f}", f"{row.aicc_weight:.2f}", f"{row.r2_log:.4f}", *held
         )
     console.print(shown)
-    for row in rows:
-        for line in row.warnings:
-            console.print(f"[yellow]{row.form}[/yellow] {line}", highlight=False)
-    for name, reason in refused.items():
-        console.print(f"[yellow]{name}[/yellow] {reason}", highlight=False)
-
-
-def _laws(points: Path, form: str, target: str, *where: str | None) -> dict[str, "Law"]:
-    """The laws asked for: published ones by name, or fitted to the points."""
-    from babelcap.laws import PUBLISHED, published
-
-    measure, split, names, by = where
-    wanted = [part.strip() for part in target.split(",") if part.strip()]
-    if str(points) in PUBLISHED:
-        return {name: published(str(points), name, form) for name in wanted}
-    return {name: _fit(_read(points, name, measure, split, names, by), form, name) for name in wanted}
+    for name, line in [*((row.form, line) for row in rows for line in row.warnings), *refused.items()]:
+        console.print(f"[yellow]{name}[/yellow] {line}", highlight=False)
 
 
 @group.command()
-def predict(
-    points: Path = POINTS,
-    at: str = AT,
-    form: str = FORM,
-    target: str = typer.Option("UC,ST,SC", "--target", help="The test splits, as UC,ST,SC."),
-    measure: str = MEASURE,
-    split: str = SPLIT,
-    map: str = MAP,
-    group: str = GROUP,
-    as_json: bool = JSON,
-) -> None:
-    """The loss that a law predicts, with the interval in which a new run will lie.
+@with_points
+def predict(wanted: Wanted, points: Path = POINTS_OR_LAW, at: str = AT, form: str = FORM, as_json: bool = JSON) -> None:
+    """The loss that a law predicts, with the interval in which a new run will lie; of every test split unless named.
 
     Example: babelcap laws predict paper-v1 --at P=11.2218e9,S=10.24e6
     """
@@ -256,91 +203,67 @@ def predict(
     where = _values(at)
     if not where:
         raise UserError("at: say where, as in --at P=11.2e9,S=10.24e6")
-    results = []
-    for name, law in _laws(points, form, target, measure, split, map, group).items():
-        result: dict[str, Any] = {"target": name, "prediction": float(law.predict(where)), "interval": None}
+    results: list[dict[str, Any]] = []
+    for name, law in wanted.laws(points, form, every=True).items():
+        interval = None
         if isinstance(law, Fit):
-            low, high = law.prediction_interval(where)
-            result["interval"] = [float(low), float(high)]
-        result["notes"] = [*law.extrapolations(where), *law.warnings]
-        results.append(result)
+            interval = tuple(float(end) for end in law.prediction_interval(where))
+        notes = [*law.extrapolations(where), *law.warnings]
+        results.append({"target": name, "prediction": float(law.predict(where)), "interval": interval, "notes": notes})
     if as_json:
         _print_json(results)
         return
     for result in results:
-        interval = result["interval"]
-        between = f"  a new run: {interval[0]:.4g} to {interval[1]:.4g} (95 %)" if interval else ""
-        typer.echo(f"{result['target']}  {result['prediction']:.4g}{between}")
+        typer.echo(f"{result['target']}  {result['prediction']:.4g}{_between(result['interval'], '  a new run: ')}")
     for line in dict.fromkeys(line for result in results for line in result["notes"]):
         typer.echo(f"note: {line}")
 
 
 @group.command()
+@with_points
 def plan(
-    points: Path = POINTS,
-    budget: float = typer.Option(None, "--budget", help="Compute in multiply-accumulates: the best P and S for it."),
-    loss: float = typer.Option(None, "--loss", help="A loss to reach: the cheapest P and S for it."),
+    wanted: Wanted,
+    points: Path = POINTS_OR_LAW,
+    budget: float = typer.Option(
+        None, "--budget", min=0, help="Compute in multiply-accumulates: the best P and S for it."
+    ),
+    loss: float = typer.Option(None, "--loss", min=0, help="A loss to reach: the cheapest P and S for it."),
     lower_T: str = typer.Option(None, "--lower-t", help="T from and to, as 6,4: what that is worth in P and in S."),
     form: str = FORM,
-    target: str = TARGET,
     at: str = typer.Option(None, "--at", help="The law's other columns, as T=4."),
     limits: str = typer.Option(None, "--limits", help="Sizes allowed, as 1e8,1e11."),
-    measure: str = MEASURE,
-    split: str = SPLIT,
-    map: str = MAP,
-    group: str = GROUP,
     as_json: bool = JSON,
 ) -> None:
     """What to train next: for a compute budget, for a loss, or what a more multilingual base model is worth.
 
     Example: babelcap laws plan runs.jsonl --form chinchilla --target UC --budget 1e19
     """
-    from dataclasses import asdict
-
     from babelcap.laws import Cost, plan_for_budget, plan_for_loss, worth_of
 
     if budget is None and loss is None and lower_T is None:
         raise UserError("plan: say for what, with --budget, --loss or --lower-t")
-    law = _laws(points, form, target, measure, split, map, group)[target]
+    others, sizes = _values(at), _pair("limits", limits) if limits else None
+    before_after = _pair("lower-t", lower_T) if lower_T else None
+    target, law = next(iter(wanted.laws(points, form, every=False).items()))
     cost, result = Cost.from_points(law), {}
-    sizes = _pair("limits", limits) if limits else None
     if budget is not None:
-        result["budget"] = asdict(plan_for_budget(law, budget, cost=cost, at=_values(at), limits=sizes))
+        result["budget"] = asdict(plan_for_budget(law, budget, cost=cost, at=others, limits=sizes))
     if loss is not None:
-        result["loss"] = asdict(plan_for_loss(law, loss, cost=cost, at=_values(at), limits=sizes))
-    if lower_T is not None:
-        before, after = _pair("lower-t", lower_T)
-        result["worth"] = {column: asdict(worth_of(law, before, after, column)) for column in ("P", "S")}
+        result["loss"] = asdict(plan_for_loss(law, loss, cost=cost, at=others, limits=sizes))
+    if before_after is not None:
+        result["worth"] = {column: asdict(worth_of(law, *before_after, column)) for column in ("P", "S")}
     if as_json:
         _print_json({"form": law.form.name, "target": target, "cost": asdict(cost), "notes": law.warnings, **result})
         return
-    _show_plan(law, cost, result)
-
-
-def _pair(name: str, text: str) -> tuple[float, float]:
-    try:
-        first, second = map(float, text.split(","))
-    except ValueError:
-        raise UserError(f"{name}: found {text!r}; give two numbers with a comma, as 6,4") from None
-    return first, second
-
-
-def _show_plan(law: "Law", cost: Any, result: dict[str, Any]) -> None:
     typer.echo(f"{law.form.formula}; a sample costs {cost.factor:.3g} P^{cost.exponent:.3g} ({cost.source})")
-    for name in ("budget", "loss"):
-        if name not in result:
-            continue
-        found = result[name]
+    for found in (result[name] for name in ("budget", "loss") if name in result):
         for quantity in ("P", "S", "C", "loss"):
-            ends = found["intervals"].get(quantity)
-            between = f"   {ends[0]:.3g} to {ends[1]:.3g} (95 %)" if ends else ""
-            typer.echo(f"  {quantity:5} {found[quantity]:.4g}{between}")
+            typer.echo(f"  {quantity:5} {found[quantity]:.4g}{_between(found['intervals'].get(quantity), '   ')}")
         for line in found["notes"]:
             typer.echo(f"  note: {line}")
     for column, worth in result.get("worth", {}).items():
-        ends = worth["interval"]
-        between = f" ({_significant(ends[0])} to {_significant(ends[1])}, 95 %)" if ends else ""
-        typer.echo(f"  the change of T is worth {worth['factor']:.3g} times as large {column}{between}")
+        ends = _between(worth["interval"], "   ")
+        typer.echo(f"  the change of T is worth {worth['factor']:.3g} times as large {column}{ends}")
     for line in law.warnings:
         typer.echo(f"note: {line}")
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import typer
 
-group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import and narrow models.")
+group = typer.Typer(no_args_is_help=True, help="Size up, prepare, import, check, narrow and publish models.")
 
 
 @group.command()
 def info(
     model: str = typer.Argument(..., help="A size (0.4B, 1.0B, 3.5B, 11.2B, micro-...) or a model's folder."),
-    policy: str = typer.Option("pretraining", help="Freezing policy: pretraining, finetuning, all, cross-attention."),
-    image_size_px: int | None = typer.Option(None, "--image-size", help="Pixels a side; the model's own by default."),
+    policy: str = typer.Option(
+        "pretraining", help="Freezing policy: pretraining, finetuning, text, all, cross-attention."
+    ),
+    image_size_px: int | None = typer.Option(None, min=1, max=4096, help="Pixels a side; the model's own by default."),
     as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
 ) -> None:
     """Parameters, what trains, multiply-accumulates and memory of a model, counted in seconds without its weights.
@@ -69,7 +71,7 @@ def prepare(
     output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
     cross_attention_every: int = typer.Option(1, min=1, help="Gemma sizes: cross-attention in every x-th layer."),
     dtype: str = typer.Option("float32", help="float32, bfloat16 or float16. float32 keeps every bit of the sources."),
-    seed: int = typer.Option(0, help="Of the weights that are drawn anew."),
+    seed: int = typer.Option(0, min=0, help="Of the weights that are drawn anew."),
     as_json: bool = typer.Option(False, "--json", help="Print the account of keys for a script."),
 ) -> None:
     """Make a captioner of Florence-2 and Gemma-2; every weight is loaded, dropped or initialised by name, or it stops.
@@ -92,6 +94,7 @@ def import_command(
     output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
     encoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
     decoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where none lies beside the checkpoint."),
+    without_tokenizers: bool = typer.Option(False, help="Import the model alone; its user names the tokenizers."),
     dtype: str | None = typer.Option(None, help="float32, bfloat16 or float16; as stored by default."),
 ) -> None:
     """Write a published or pickled checkpoint anew in our format: safetensors, every parameter accounted for.
@@ -99,17 +102,57 @@ def import_command(
     Example: babelcap model import downloads/published -o models/published
     """
     from babelcap.models import import_checkpoint
-    from babelcap.models.checkpoints.sources import tensor_type
 
     model = import_checkpoint(
         source,
         output,
         encoder_tokenizer=encoder_tokenizer,
         decoder_tokenizer=decoder_tokenizer,
-        dtype=None if dtype is None else tensor_type(dtype),
+        with_tokenizers=not without_tokenizers,
+        dtype=dtype,
     )
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     typer.echo(f"{output}: {num_parameters / 1e6:,.1f} M parameters")
+
+
+@group.command()
+def check(
+    folder: str = typer.Argument(..., help="A captioner's folder."),
+    write: bool = typer.Option(False, help="Write a manifest of the files as they are now, where there is none."),
+    as_json: bool = typer.Option(False, "--json", help="Print plain data for a script."),
+) -> None:
+    """Compare every file of a captioner with its manifest and read every weight; one line a problem, exit code 1.
+
+    Example: babelcap model check models/0.4B
+    """
+    from babelcap.models.checkpoints.checking import check_captioner
+
+    found = check_captioner(folder, write=write)
+    if as_json:
+        typer.echo(json.dumps(found._asdict(), indent=2))
+    else:
+        for line in [*found.problems, *found.notes]:
+            typer.echo(line)
+        if not found.problems:
+            typer.echo(f"{folder}: {found.num_files} files and {found.num_weights} weights are well")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@group.command()
+def push(
+    folder: str = typer.Argument(..., help="A captioner's folder."),
+    repository: str = typer.Argument(..., help="Its name on the hub, owner/model."),
+    private: bool = typer.Option(False, help="Make the repository a private one where it is new."),
+    dry_run: bool = typer.Option(False, help="Write the model card (README.md) only."),
+) -> None:
+    """Check a captioner, write its model card and upload it to the hub.
+
+    Example: babelcap model push models/0.4B owner/captioner --dry-run
+    """
+    from babelcap.models.checkpoints.hub import push_captioner
+
+    typer.echo(push_captioner(folder, repository, private=private, dry_run=dry_run))
 
 
 @group.command()

@@ -23,12 +23,9 @@ def build(
 
     Example: babelcap report build studies/micro
     """
-    from babelcap.report import build_report
+    from babelcap.report import read_report
 
-    page = build_report(study, output)
-    if not as_json:
-        typer.echo(str(page))
-        return
-    from babelcap.report.build import summary
-
-    typer.echo(json.dumps({"page": str(page), **summary(study)}, ensure_ascii=False, indent=2))
+    report = read_report(study)
+    page = str(report.write(output or study / "report"))
+    shown = json.dumps({"page": page, **report.summary()}, ensure_ascii=False, indent=2) if as_json else page
+    typer.echo(shown)

@@ -1,6 +1,7 @@
 """`babelcap study`: the whole method from one configuration, from a world or a corpus to laws and a report."""
 
 import json
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,8 @@ class Scheduler(StrEnum):
 def run(
     config: Path = CONFIG,
     overrides: list[str] = OVERRIDES,
-    dry_run: bool = typer.Option(False, help="Print the steps and how long they will take; run nothing."),
-    submit: Scheduler | None = typer.Option(None, help="Submit the runs of a cluster study as jobs."),
+    dry_run: bool = typer.Option(False, help="Print the steps and what they take; run, submit and write nothing."),
+    submit: Scheduler | None = typer.Option(None, help="Submit the steps as jobs in place of running them here."),
     workers: int | None = typer.Option(None, min=1, help="Processes of one thread each. [default: one a core]"),
     json_output: bool = JSON,
 ) -> None:
@@ -40,59 +41,79 @@ def run(
     babelcap study run configs/study/micro.toml --dry-run
     babelcap study run configs/study/paper.toml --submit slurm --dry-run
     """
-    from babelcap.study.cluster import is_cluster_study
-
-    if is_cluster_study(config):
-        _run_on_cluster(config, overrides or [], submit is not None, dry_run, json_output)
-        return
     settings = _load(config, overrides, workers)
-    if submit is not None:
-        from babelcap.errors import UserError
-
-        raise UserError(f"--submit: {config} is a study of this machine; a cluster study lists its runs in [[runs]]")
-    from babelcap.study.runner import describe_plan, run_study
-
     if dry_run:
-        _show_plan(describe_plan(settings), json_output)
-        return
-    report = run_study(settings)
-    if json_output:
-        typer.echo(json.dumps({"study": str(settings.output), "report": str(report)}))
+        _show_dry_run(settings, submit is not None, json_output)
+    elif submit is not None:
+        from babelcap.study.slurm import submit_study
+
+        jobs = submit_study(settings)
+        if json_output:
+            typer.echo(json.dumps({"jobs": jobs}))
+            return
+        for name, job in jobs.items():
+            typer.echo(f"submitted job {job}: {name}")
+        if not jobs:
+            typer.echo("nothing to submit: every step is done or queued")
     else:
-        typer.echo(f"report: {report}")
+        from babelcap.study.local import run_study
+
+        report = run_study(settings)
+        if json_output:
+            typer.echo(json.dumps({"study": str(settings.output), "report": str(report)}))
+        else:
+            typer.echo(f"report: {report}")
 
 
 @group.command()
 def status(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output: bool = JSON) -> None:
-    """What of a study is done, and how long the rest will take.
+    """What of a study is done, what its jobs do, and how long the rest will take.
 
     \b
     babelcap study status configs/study/micro.toml
     """
-    from babelcap.study.runner import describe_plan
+    from babelcap.study.overview import describe_study, show_states
 
-    _show_plan(describe_plan(_load(config, overrides)), json_output)
+    settings = _load(config, overrides)
+    described = describe_study(settings)
+    if json_output:
+        typer.echo(json.dumps(described))
+    elif _is_large(settings):
+        typer.echo(show_states(described))
+    else:
+        _show_kinds(described)
 
 
 @group.command()
 def gather(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output: bool = JSON) -> None:
-    """Put the records of a cluster study's finished jobs together, and make laws and a report of them.
+    """Put the records of the runs that have ended together, and make laws and a report of them.
 
     \b
     babelcap study gather configs/study/paper.toml
     """
-    from babelcap.errors import UserError
-    from babelcap.study.cluster import gather_cluster_study, is_cluster_study
+    from babelcap.study.gather import gather_study
 
-    if not is_cluster_study(config):
-        raise UserError(f"{config} lists no [[runs]]; a study of this machine puts its records together when it is run")
-    page, missing = gather_cluster_study(config, overrides or [])
+    page, missing = gather_study(_load(config, overrides))
     if json_output:
         typer.echo(json.dumps({"report": str(page), "missing": missing}))
         return
     if missing:
         typer.echo(f"not ended yet: {', '.join(missing)}")
     typer.echo(f"report: {page}")
+
+
+@group.command(hidden=True)
+def step(job: Path = typer.Argument(help="job.json of a submitted step.", show_default=False)) -> None:
+    """What a job of a submitted study runs. Exit code 75: saved, start me again."""
+    from babelcap.jobs.signals import REQUEUE_EXIT_CODE
+    from babelcap.study.slurm import run_submitted
+    from babelcap.training.loop import Requeue
+
+    try:
+        run_submitted(job)
+    except Requeue as stopped:
+        typer.echo(f"babelcap: {stopped}", err=True)
+        raise typer.Exit(REQUEUE_EXIT_CODE) from None
 
 
 @group.command()
@@ -112,50 +133,55 @@ def report(
 
 
 def _load(config: Path, overrides: list[str] | None, workers: int | None = None) -> "StudyConfig":
-    from babelcap.config import load_config
-    from babelcap.study.config import StudyConfig
+    from babelcap.study.config import load_study
 
-    given = [*(overrides or []), *([f"num_workers={workers}"] if workers else [])]
-    if config.is_dir():
-        config = config / "config.json"
-    return load_config(StudyConfig, config, given)
+    return load_study(config, [*(overrides or []), *([f"num_workers={workers}"] if workers else [])])
 
 
-def _show_plan(plan: dict[str, Any], json_output: bool) -> None:
+def _is_large(settings: "StudyConfig") -> bool:
+    """Whether it has sizes for GPUs, of which the seconds that a core takes say nothing."""
+    return not all(size.startswith("micro-") for block in settings.grid for size in block.sizes)
+
+
+def _show_dry_run(settings: "StudyConfig", on_slurm: bool, json_output: bool) -> None:
+    from babelcap.study.overview import describe_study, first_script, show_costs
+
+    with_costs = on_slurm or _is_large(settings)
+    described = describe_study(settings, with_costs)
+    if on_slurm:
+        described["script"] = first_script(settings)
     if json_output:
-        typer.echo(json.dumps(plan))
-        return
+        typer.echo(json.dumps(described))
+    elif with_costs:
+        typer.echo(show_costs(described))
+        if on_slurm:
+            typer.echo("\nscript of the first training; other jobs differ in name, resources and what they wait for:\n")
+            typer.echo(described["script"])
+    else:
+        _show_kinds(described)
+
+
+def _show_kinds(described: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from babelcap.jobs.progress import duration
     from babelcap.study.display import KINDS
 
-    table = Table("", "steps", "done", "to do takes", "measured")
+    table = Table("", "steps", "done", "jobs", "to do takes", "measured")
     for kind, label in KINDS.items():
-        rows = [row for row in plan["steps"] if row["kind"] == kind]
+        rows = [row for row in described["steps"] if row["kind"] == kind]
         if rows:
             todo = [row for row in rows if not row["done"]]
-            measured = sum(row["measured"] for row in rows)
+            states = Counter(row["state"] for row in todo if row["state"] != "to do")
+            jobs = ", ".join(f"{number} {state}" for state, number in states.items())
+            measured = f"{sum(row['measured'] for row in rows)} of {len(rows)}"
             seconds = duration(sum(row["seconds"] for row in todo))
-            table.add_row(label, str(len(rows)), str(len(rows) - len(todo)), seconds, f"{measured} of {len(rows)}")
+            table.add_row(label, str(len(rows)), str(len(rows) - len(todo)), jobs, seconds, measured)
     Console().print(table)
     typer.echo(
-        f"{plan['name']}: {plan['num_runs']} records from {plan['num_steps']} steps, {plan['num_done']} done; "
-        f"the rest takes {duration(plan['core_seconds'])} of one core, about {duration(plan['wall_seconds'])} with "
-        f"{plan['num_workers']} workers ('measured': by rates of this study's own steps, else by defaults)"
+        f"{described['name']}: {described['num_runs']} records from {described['num_steps']} steps, "
+        f"{described['num_done']} done; the rest takes {duration(described['core_seconds'])} of one core, about "
+        f"{duration(described['wall_seconds'])} with {described['num_workers']} workers ('measured': by rates of this "
+        "study's own steps, else by defaults)"
     )
-
-
-def _run_on_cluster(config: Path, overrides: list[str], submit: bool, dry_run: bool, json_output: bool) -> None:
-    from babelcap.study.cluster import plan_cluster_study, show_cluster_plan, submit_cluster_study
-
-    plan = plan_cluster_study(config, overrides)
-    if dry_run or not submit:
-        typer.echo(json.dumps(plan) if json_output else show_cluster_plan(plan))
-        return
-    jobs = submit_cluster_study(config, overrides)
-    if json_output:
-        typer.echo(json.dumps({"jobs": jobs}))
-    for name, job in {} if json_output else jobs.items():
-        typer.echo(f"submitted job {job}: {name}")

@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from babelcap.training.config import TrainConfig
+    from babelcap.training.run import Evaluate
 
 
 class Scheduler(StrEnum):
@@ -22,16 +23,20 @@ def train(
         help="TOML file of the run, or the config.json of an earlier one.", show_default=False
     ),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings that take the file's place."),
-    evaluate: bool = typer.Option(True, help="Measure the loss on the corpus' eval split before and after training."),
+    evaluate: bool = typer.Option(
+        True, help="Measure the loss before and after training, on the corpus' split eval, else val, else test."
+    ),
     submit: Scheduler | None = typer.Option(None, help="Submit the run as a job in place of running it here."),
     dry_run: bool = typer.Option(False, help="Print what the run would take, and the job's script; run nothing."),
-    size: str = typer.Option(None, help="With --dry-run: the model's size, where its folder is not there yet."),
+    size: str = typer.Option(
+        None, help="With --dry-run: the model's size, where its folder is not there and its path does not say it."
+    ),
     json_output: bool = typer.Option(False, "--json", help="Print the records (or the plan) as JSON."),
 ) -> None:
     """Train a captioner: continued pretraining on an incomplete corpus, or fine-tuning.
 
-    The same command goes on where a run was stopped, and ends with the same result. Exit code 75 means: saved, start
-    me again.
+    The same command goes on where a run was stopped, and ends with the same result. Ctrl-C saves first; a second one
+    leaves at once. Exit code 75 means: saved, start me again.
 
     \b
     babelcap train configs/pretrain/0.4B.toml data.corpus=corpora/cc12m budgets=[500,2000]
@@ -56,18 +61,21 @@ def train(
 
 
 def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
-    from babelcap.evaluation.loss import loss_evaluation
-    from babelcap.jobs.signals import REQUEUE_EXIT_CODE
+    from babelcap.jobs.signals import INTERRUPT_EXIT_CODE, REQUEUE_EXIT_CODE
     from babelcap.training.loop import Requeue
-    from babelcap.training.run import train
+    from babelcap.training.run import train, with_coverage
 
-    evaluation = loss_evaluation(settings.data.corpus, settings.coverage, settings.data) if evaluate else None
+    settings = with_coverage(settings)
     try:
-        records = train(settings, evaluation)
+        records = train(settings, _evaluation(settings) if evaluate else None)
     except Requeue as stopped:
         typer.echo(f"babelcap: {stopped}", err=True)
-        raise typer.Exit(REQUEUE_EXIT_CODE) from None
-    if os.environ.get("RANK", "0") != "0":
+        code = INTERRUPT_EXIT_CODE if stopped.signal_name == "SIGINT" else REQUEUE_EXIT_CODE
+        raise typer.Exit(code) from None
+    except KeyboardInterrupt:
+        typer.echo("babelcap: left at once; the same command goes on from the last checkpoint", err=True)
+        raise typer.Exit(INTERRUPT_EXIT_CODE) from None
+    if not _is_first():
         return
     for record in records:
         done = f"{record.run}: {record.S:,} samples in {record.seconds:.0f} s"
@@ -76,14 +84,49 @@ def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
         typer.echo(str(settings.output))
 
 
+def _evaluation(settings: "TrainConfig") -> "Evaluate | None":
+    """The loss on the corpus' eval split, or on what stands for one; says on what, and what is not there."""
+    from babelcap.data.store.store import Corpus
+    from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
+    from babelcap.evaluation.splits import CANDIDATES, find_split
+
+    corpus = Corpus.open(settings.data.corpus)
+    split = find_split(corpus)
+    if split == settings.data.split:
+        split = None  # what is trained on says nothing
+    wanted = settings.coverage.evaluated_pairs
+    found = [pair for pair in wanted if split is not None and corpus.counts(split).get(pair)]
+    if split is None or not found:
+        why = f"it has none of the splits {', '.join(CANDIDATES)} (it has: {', '.join(corpus.splits)})"
+        if split is not None:
+            why = f"split '{split}' has none of the pairs {', '.join(map(str, wanted))}"
+        _say(f"{corpus.folder}: no evaluation, because {why}")
+        return None
+    lacking = [str(pair) for pair in wanted if pair not in found]
+    rest = f"; not there: {', '.join(lacking)}" if lacking else ""
+    _say(f"evaluating on split '{split}': {', '.join(map(str, found))}{rest}")
+    return loss_evaluation(corpus.folder, settings.coverage, LossEvaluation(settings.data, split=split))
+
+
+def _say(line: str) -> None:
+    if _is_first():
+        typer.echo(line, err=True)
+
+
+def _is_first() -> bool:
+    from babelcap.jobs.slurm import distributed_environment
+
+    return distributed_environment(os.environ).get("RANK", "0") == "0"
+
+
 def _show_plan(
     settings: "TrainConfig", command: list[str], size: str | None, on_slurm: bool, json_output: bool
 ) -> None:
     from babelcap.jobs.slurm import submit
-    from babelcap.training.cost import plan_run
+    from babelcap.training.cost import how_to_make, run_cost
 
     num_processes = settings.cluster.num_tasks if on_slurm else int(os.environ.get("WORLD_SIZE", "1"))
-    plan = plan_run(settings, num_processes, size)
+    plan = run_cost(settings, num_processes, size)
     if on_slurm:
         plan["script"] = submit(command, settings.cluster, settings.output / "slurm", settings.name, dry_run=True)
     if json_output:
@@ -91,6 +134,9 @@ def _show_plan(
         return
     legs = ", ".join(f"{leg['name']} (steps {leg['start']} to {leg['end']})" for leg in plan["legs"])
     memory = ", ".join(f"{part} {number / 2**30:.2f}" for part, number in plan["memory_bytes_per_process"].items())
+    if plan["size"] is not None and not Path(settings.model).exists():
+        advice = how_to_make(settings.model)
+        typer.echo(f"{settings.model}: no such folder; planned by size {plan['size']}; {advice}", err=True)
     typer.echo(f"run        {plan['name']}: P {plan['P']:,}, trained {plan['Pt']:,}")
     typer.echo(f"legs       {legs}")
     typer.echo(f"steps      {plan['num_steps']:,} of {settings.batch_size:,} samples: {plan['num_samples']:,} samples")

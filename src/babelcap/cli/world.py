@@ -15,25 +15,28 @@ group = typer.Typer(
 @group.command()
 def make(
     output: Path = typer.Option(..., "-o", "--output", help="The folder to write; it must not exist yet."),
-    images: int | None = typer.Option(None, help="Pictures of the training split. [default: 5000]"),
-    eval_images: int | None = typer.Option(None, help="Pictures of the eval split. [default: 500]"),
+    images: int | None = typer.Option(None, min=0, help="Pictures of the training split. [default: 5000]"),
+    eval_images: int | None = typer.Option(None, min=0, help="Pictures of the eval split. [default: 500]"),
     holdout_images: int | None = typer.Option(
-        None, help="Pictures of nouns in colours that training never shows together. [default: 200]"
+        None, min=0, help="Pictures of nouns in colours that training never shows together. [default: 200]"
     ),
-    size_px: int | None = typer.Option(None, help="Side of a picture. [default: 64]"),
+    size_px: int | None = typer.Option(None, min=16, max=1024, help="Side of a picture. [default: 64]"),
     image_format: str | None = typer.Option(None, "--format", help="png or jpg. [default: png]"),
-    seed: int | None = typer.Option(None, help="The same seed gives the same bytes. [default: 0]"),
+    seed: int | None = typer.Option(None, min=0, help="The same seed gives the same bytes. [default: 0]"),
     match_probability: float | None = typer.Option(
-        None, help="With which probability an attribute of a translation is the picture's; 0 = unrelated. [default: .9]"
+        None,
+        min=0,
+        max=1,
+        help="With which probability an attribute of a translation is the picture's; 0 = unrelated. [default: .9]",
     ),
-    translations_per_image: int | None = typer.Option(None, help="For each language; 0 = none. [default: 2]"),
+    translations_per_image: int | None = typer.Option(None, min=0, help="For each language; 0 = none. [default: 2]"),
     coverage: Literal["incomplete", "full"] = typer.Option(
         "incomplete", help="incomplete: captions in the seen languages only; full: in all six, for fine-tuning."
     ),
     text_lines: int | None = typer.Option(
-        None, help="Lines of text without pictures, of each kind and language. [default: 5000]"
+        None, min=0, help="Lines of text without pictures, of each kind and language. [default: 5000]"
     ),
-    workers: int | None = typer.Option(None, help="Processes. [default: 2]"),
+    workers: int | None = typer.Option(None, min=1, help="Processes. [default: 2]"),
     config: Path | None = typer.Option(None, help="A TOML file of the same settings, and of the coverage."),
     overrides: list[str] | None = typer.Argument(None, help="Settings as key=value, e.g. num_decoder_tokens=3000."),
 ) -> None:
@@ -99,7 +102,7 @@ def base(
     variant: list[str] | None = typer.Option(
         None, help="english, european or balanced: the shares of the languages. [default: all]"
     ),
-    seed: int | None = typer.Option(None, help="Of scenes, texts and first weights. [default: 1000]"),
+    seed: int | None = typer.Option(None, min=0, help="Of scenes, texts and first weights. [default: 1000]"),
     shipped: bool = typer.Option(True, help="Take what the package brings where the recipe is the same."),
     as_json: bool = typer.Option(False, "--json", help="Print the folders as JSON."),
     overrides: list[str] | None = typer.Argument(None, help="Settings as key=value, e.g. caption_steps=200."),
@@ -127,7 +130,7 @@ def sample(
     language: str = typer.Option("en", help="en, de, fr, es, ru or zh."),
     num: int = typer.Option(10, min=1, help="How many texts."),
     kind: Literal["captions", "web"] = typer.Option("captions", help="Captions, or sentences as found on the web."),
-    seed: int = typer.Option(0),
+    seed: int = typer.Option(0, min=0, help="Another seed gives others."),
 ) -> None:
     """Print texts of the world, to proofread them.
 
@@ -145,9 +148,9 @@ def sample(
 @group.command()
 def show(
     num: int = typer.Option(3, min=0, help="How many scenes to describe."),
-    seed: int = typer.Option(0),
+    seed: int = typer.Option(0, min=0, help="Another seed gives others."),
     output: Path | None = typer.Option(None, "-o", "--output", help="Also draw every noun in every colour (PNG)."),
-    size_px: int = typer.Option(64, min=16, max=512),
+    size_px: int = typer.Option(64, min=16, max=512, help="Side of a drawing."),
 ) -> None:
     """Print scenes with their captions in six languages, and draw a sheet of everything that there is.
 

@@ -16,7 +16,10 @@ BEFORE_NUMBER = re.compile(
     r"no|nr|fig|abb|vol|bd|pp?|jan|feb|mar|mär|apr|jun|jul|aug|sept?|o[ck]t|nov|de[cz]|est|tel|max|min"
 )
 CLOSING = "\"'”’»)]›“"
-LATIN_END = re.compile(rf"[.!?…]+[{re.escape(CLOSING)}]*(?=\s+\S)")
+OPENING = "\"'“„«‚‘(["
+# A run of marks is looked at once, from its start: a text of dots alone takes no longer than another.
+LATIN_END = re.compile(rf"(?<![.!?…])[.!?…]++[{re.escape(CLOSING)}]*+(?=\s\S)")
+NEXT_START = re.compile(rf"\s*[{re.escape(OPENING)}¿¡]*(.?)")
 CHINESE_END = re.compile(r"[。！？…]+[”’」』）》]*")
 
 
@@ -39,12 +42,13 @@ def join_sentences(sentences: list[str], language: str) -> str:
 
 
 def _is_end(text: str, start: int, match: re.Match[str], language: str) -> bool:
-    following = text[match.end() :].lstrip().lstrip("\"'“„«‚‘([¿¡")[:1]
+    found = NEXT_START.match(text, match.end())
+    following = found[1] if found else ""
     if following.islower():
         return False
     if match.group()[0] != "." or match.group().startswith(".."):
         return True
-    word = text[start : match.start()].rpartition(" ")[2].lstrip("\"'“„«‚‘([").lower()
+    word = text[max(start, text.rfind(" ", start, match.start()) + 1) : match.start()].lstrip(OPENING).lower()
     if ABBREVIATIONS.fullmatch(word) or (len(word) == 1 and word.isalpha()):  # an initial: J. Smith
         return False
     if BEFORE_NUMBER.fullmatch(word) and following.isdigit():

@@ -12,19 +12,31 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import model_validator
 
-from babelcap.config import ConfigModel, resource
+from babelcap.config import ConfigModel, plain_name, resource
 from babelcap.errors import UserError
 from babelcap.jobs.signals import REQUEUE_EXIT_CODE, STOP_SIGNALS, stop_requests
 
 # What `submit` decides itself (another value would break saving, requeueing or the logs) and what has a key of its own.
-RESERVED = {"array", "error", "no-requeue", "ntasks", "open-mode", "output", "requeue", "signal"}
+RESERVED = {
+    "array",
+    "dependency",
+    "error",
+    "job-name",
+    "kill-on-invalid-dep",
+    "no-requeue",
+    "ntasks",
+    "open-mode",
+    "output",
+    "requeue",
+    "signal",
+}
 RESERVED |= {"cpus-per-task", "gpus-per-node", "nodes", "ntasks-per-node", "time"}
 # Ports from here on, below those that Linux gives to outgoing connections.
 FIRST_PORT, NUM_PORTS = 15_000, 15_000
@@ -69,14 +81,32 @@ class ClusterConfig(ConfigModel):
         reserved = {name for name in self.extra if name.replace("_", "-") in RESERVED}
         if reserved:
             raise ValueError(f"extra.{min(reserved)} is set by babelcap itself or by another key of cluster; remove it")
+        words = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")} | self.extra
+        for name, value in [*words.items(), *((name, name) for name in self.extra)]:
+            if not str(value).isprintable():  # a line break would put a line of its own into the script
+                raise ValueError(f"{name!r} is {value!r}; options of sbatch have no line breaks or control characters")
         return self
 
 
-def submit(command: list[str], cluster: ClusterConfig, folder: Path, name: str, dry_run: bool = False) -> str:
+def submit(
+    command: list[str],
+    cluster: ClusterConfig,
+    folder: Path,
+    name: str,
+    dry_run: bool = False,
+    after: Collection[str] = (),
+) -> str:
     """Submits `command`, run once a task, and returns the job's id. Logs and the script go to `folder`.
 
-    With `dry_run` nothing is written or submitted, Slurm need not be there, and the script itself is returned.
+    It starts when the jobs `after` have ended well, and is cancelled when one of them has not. With `dry_run` nothing
+    is written or submitted, Slurm need not be there, and the script itself is returned.
     """
+    try:
+        plain_name(name)
+    except ValueError as error:
+        raise UserError(f"a job cannot be called {name!r}: {error}") from None
+    if not str(folder).isprintable():
+        raise UserError(f"{str(folder)!r}: a job's folder has no line breaks or control characters")
     try:
         import submitit
         from submitit.core.utils import FailedJobError
@@ -94,7 +124,7 @@ def submit(command: list[str], cluster: ClusterConfig, folder: Path, name: str, 
         raise UserError(
             "Slurm's srun is not on this machine's PATH; submit from a login node, or use --dry-run"
         ) from None
-    executor.update_parameters(**_script_parameters(command, cluster, name))
+    executor.update_parameters(**_script_parameters(command, cluster, name, after))
     if dry_run:
         return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
     try:
@@ -104,7 +134,7 @@ def submit(command: list[str], cluster: ClusterConfig, folder: Path, name: str, 
         raise UserError(f"sbatch refused the job: {reason[-1]}") from None
 
 
-def _script_parameters(command: list[str], cluster: ClusterConfig, name: str) -> dict[str, Any]:
+def _script_parameters(command: list[str], cluster: ClusterConfig, name: str, after: Collection[str]) -> dict[str, Any]:
     in_one_line = shlex.join(command).replace("\n", " ")
     parameters = {
         "job_name": name,
@@ -124,6 +154,7 @@ def _script_parameters(command: list[str], cluster: ClusterConfig, name: str) ->
             **{option: value for option, value in cluster.extra.items() if value is not False},
             "signal": f"USR1@{cluster.signal_seconds}",
             "requeue" if cluster.max_requeues else "no-requeue": True,
+            **({"dependency": ":".join(["afterok", *after]), "kill-on-invalid-dep": "yes"} if after else {}),
         },
         # Since 22.05 srun does not take cpus-per-task over from sbatch. A rank that fails ends the others, which would
         # wait for it.

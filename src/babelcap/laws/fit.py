@@ -12,7 +12,16 @@ from babelcap.errors import UserError
 from babelcap.laws.bootstrap import least_squares, leave_out_weights
 from babelcap.laws.fitted import Fit, Uncertainty
 from babelcap.laws.forms import Form, form_of
-from babelcap.laws.points import Points, check_determined, condition_number, frontier, make_points, with_compute
+from babelcap.laws.points import (
+    Points,
+    check_determined,
+    condition_number,
+    frontier,
+    make_points,
+    mean_over_groups,
+    positive_numbers,
+    with_compute,
+)
 from babelcap.laws.profile import calibrate, profile_intervals
 from babelcap.laws.solver import Array, Problem, make_problem
 from babelcap.laws.starts import best_fits
@@ -44,7 +53,7 @@ def fit(
     floor: add a floor eps to the form. groups: one name a point; points of one name are seeds of one run.
     delta: where the Huber loss turns from square to absolute, in log space; None means least squares for a product of
     powers and 1e-3 for a law with a floor. interval: auto (t where the fit has a closed form, profile elsewhere), t,
-    profile, percentile or bca. frontier_only: keep only the points on the compute frontier.
+    profile, percentile or bca. frontier_only: keep only the points on the compute frontier; of groups, their means.
     """
     form = form_of(form, floor)
     if interval not in INTERVALS:
@@ -54,7 +63,8 @@ def fit(
     if delta is not None and not delta > 0:
         raise UserError(f"delta: found {delta:g}; give a number above zero, as 1e-3")
     if frontier_only:
-        columns, y, groups = _on_the_frontier(columns, y, groups)
+        columns, y = _on_the_frontier(columns, y, groups)
+        groups = None
     points = make_points(form, columns, y, groups)
     check_determined(form, points)
     delta = DELTA if delta is None and not form.is_linear else delta
@@ -78,13 +88,17 @@ def fit(
 
 def _on_the_frontier(
     columns: Mapping[str, Any], y: Any, groups: Sequence[Any] | NDArray[Any] | None
-) -> tuple[dict[str, Any], Any, Any]:
+) -> tuple[dict[str, Any], Any]:
+    """The best points for their compute. Of seeds their mean, so that a lucky seed is not the frontier."""
     columns = with_compute(dict(columns))
     if "C" not in columns:
         raise UserError("the compute frontier needs the column C, or S, F, P and Pt to compute it from")
+    positive_numbers("C", columns["C"])
+    if groups is not None:
+        columns, y = mean_over_groups(columns, y, groups)
     rows = frontier(columns, y)
     chosen = {name: np.asarray(values)[rows] for name, values in columns.items() if np.size(values) == np.size(y)}
-    return chosen, np.asarray(y)[rows], None if groups is None else np.asarray(groups)[rows]
+    return chosen, np.asarray(y)[rows]
 
 
 def _collinear(form: Form, points: Points) -> list[str]:

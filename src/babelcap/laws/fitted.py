@@ -48,6 +48,9 @@ class Fit(Law):
     ) -> "Fit":
         form = problem.form
         values = to_formula(problem, problem.to_natural(theta))
+        if not np.isfinite(values).all():
+            spans = ", ".join(f"{name} {v.min():.3g} to {v.max():.3g}" for name, v in points.columns.items())
+            raise UserError(f"form {form.name}: no finite coefficients fit these points ({spans}); look for odd values")
         low, high = to_formula(problem, uncertainty.low), to_formula(problem, uncertainty.high)
         fitted = cls(
             form,
@@ -193,7 +196,8 @@ class Fit(Law):
         variance = variance + (0.0 if of_mean else self.noise**2)
         reach = stats.t.ppf(0.5 + self.confidence / 2, self.uncertainty.freedom) * np.sqrt(variance)
         middle = self.predict(at)
-        return middle * np.exp(-reach), middle * np.exp(reach)
+        with np.errstate(over="ignore", invalid="ignore"):  # no bound
+            return middle * np.exp(-reach), middle * np.exp(reach)
 
     def to_record(self) -> LawFit:
         """All of it as a value that is written to files."""

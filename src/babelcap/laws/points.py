@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from babelcap.errors import UserError
+from babelcap.laws.columns import listed
 from babelcap.laws.forms import Form
 from babelcap.laws.solver import Array
 
@@ -31,9 +33,9 @@ def positive_numbers(name: str, values: Any) -> Array:
     """One column as floats; text, missing values, zero and negative numbers are the user's to mend."""
     try:
         found = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         bad = next((value for value in np.ravel(np.asarray(values, dtype=object)) if not _is_number(value)), values)
-        raise UserError(f"column {name}: found {bad!r}, which is not a number") from None
+        raise UserError(f"column {name}: found {repr(bad)[:60]}, which is not a number that can be used") from None
     if not np.isfinite(found).all():
         count = int(np.sum(~np.isfinite(found)))
         raise UserError(f"column {name}: {count} of {found.size} values are missing or infinite; remove those points")
@@ -45,7 +47,7 @@ def positive_numbers(name: str, values: Any) -> Array:
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
@@ -57,7 +59,7 @@ def make_points(
     columns = with_compute(dict(columns)) if "C" in form.columns else dict(columns)
     missing = [name for name in form.columns if name not in columns]
     if missing:
-        found = ", ".join(columns) or "none"
+        found = listed(columns)
         raise UserError(f"form {form.name} needs the column {missing[0]}; found {found} (name yours with --map)")
     target = np.atleast_1d(positive_numbers("y", y))
     clean = {name: np.atleast_1d(positive_numbers(name, columns[name])) for name in form.columns}
@@ -81,7 +83,8 @@ def with_compute(columns: dict[str, Any]) -> dict[str, Any]:
     if "C" in columns or not {"S", "F", "P", "Pt"} <= set(columns):
         return columns
     S, F, P, Pt = (positive_numbers(name, columns[name]) for name in ("S", "F", "P", "Pt"))
-    return columns | {"C": S * F * (1 + Pt / P)}
+    with np.errstate(over="ignore"):  # an infinite C is found where it is used
+        return columns | {"C": S * F * (1 + Pt / P)}
 
 
 def _without_duplicates(form: Form, points: Points) -> Points:
@@ -93,6 +96,22 @@ def _without_duplicates(form: Form, points: Points) -> Points:
     kept = points.take(np.sort(first))
     note = f"{dropped} of {len(points)} rows repeat another row exactly and are counted once; name seeds with groups"
     return Points(kept.columns, kept.y, None, (note,))
+
+
+def mean_over_groups(
+    columns: Mapping[str, Any], y: Any, groups: Sequence[Any] | NDArray[Any]
+) -> tuple[dict[str, Array], Array]:
+    """One point a group, in the order of their first points: the means of the loss and of the columns of numbers."""
+    names = [str(group) for group in groups]
+    order = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    rows = np.array([order[name] for name in names])
+    sizes = np.bincount(rows)
+    means = {
+        name: np.bincount(rows, np.asarray(values, dtype=float)) / sizes
+        for name, values in columns.items()
+        if len(values) == len(rows) and all(isinstance(value, Real) for value in values)
+    }
+    return means, np.bincount(rows, positive_numbers("y", y)) / sizes
 
 
 def frontier(columns: Mapping[str, Any], y: Any, cost: str = "C") -> NDArray[np.intp]:

@@ -71,10 +71,13 @@ def non_negative_least_squares(basis: Array) -> Array:
     for count in range(1, num_terms + 1):
         for subset in map(list, combinations(range(num_terms), count)):
             block = gram[:, subset][:, :, subset]
-            ridge = 1e-12 * np.trace(block, axis1=1, axis2=2)[:, None, None] * np.eye(count)
-            found = np.linalg.solve(block + ridge, target[:, subset][:, :, None])[:, :, 0]
+            size = np.trace(block, axis1=1, axis2=2)
+            # Where a term is nothing or infinite at all points there is nothing to solve, and no start.
+            fair = np.isfinite(block).all(axis=(1, 2)) & (np.einsum("nii->ni", block) > 0).all(axis=1)
+            block = np.where(fair[:, None, None], block + 1e-12 * size[:, None, None] * np.eye(count), np.eye(count))
+            found = np.linalg.solve(block, target[:, subset][:, :, None])[:, :, 0]
             loss = -np.sum(found * target[:, subset], axis=1)
-            better = (found >= 0).all(axis=1) & (loss < best)
+            better = fair & (found >= 0).all(axis=1) & (loss < best)
             best[better] = loss[better]
             sizes[better] = 0.0
             sizes[np.ix_(better, subset)] = found[better]

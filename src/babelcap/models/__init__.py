@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, Aut
 from babelcap.models.checkpoints.importing import import_checkpoint
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.generation.requests import GeneratedText, GenerationRequest, GenerationResult, GenerationSettings
 from babelcap.models.generation.shortlist import build_shortlist, write_shortlist
 from babelcap.models.inference import CaptionPipeline, load
 from babelcap.models.network.captioner import Captioner, CaptionerOutput
@@ -19,6 +20,10 @@ __all__ = [
     "Captioner",
     "CaptionerConfig",
     "CaptionerOutput",
+    "GeneratedText",
+    "GenerationRequest",
+    "GenerationResult",
+    "GenerationSettings",
     "build_shortlist",
     "import_checkpoint",
     "load",

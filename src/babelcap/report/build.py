@@ -1,16 +1,16 @@
 """Builds the report of a study's folder: index.html, and every figure as PNG and SVG and table as CSV beside it."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from babelcap.report.claims import caption_claims
 from babelcap.report.drawings import make_drawings
-from babelcap.report.figures import save
+from babelcap.report.figures.style import save
 from babelcap.report.law_claims import law_claims
 from babelcap.report.page import render_page
-from babelcap.report.reading import Study, read_study
+from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import StudyLaws, fit_study_laws
 from babelcap.report.tables import (
     Table,
@@ -27,8 +27,8 @@ from babelcap.storage import write_text
 PAGE = "index.html"
 # The order of the page: what emerges, by what law, and what it rests on.
 ORDER = (
-    "emergence", "prefix", "law-conditioned", "law-raw", "uc-exponents", "st-exponents", "sc-exponents", "finetuning",
-    "loss-content", "image", "holdout",
+    "emergence", "prefix", "relations", "law-conditioned", "law-raw", "uc-exponents", "st-exponents", "sc-exponents",
+    "finetuning", "loss-content", "image", "holdout",
 )  # fmt: skip
 
 
@@ -48,42 +48,49 @@ def make_tables(study: Study, claims: list[Claim], laws: StudyLaws) -> dict[str,
     return {table.name: table for table in tables}
 
 
-def build(study_folder: Path, output: Path) -> Path:
-    """The page is written last, so that it never names a file that is not there."""
-    study = read_study(study_folder)
-    laws = fit_study_laws(study)
-    claims = make_claims(study, laws)
-    tables = make_tables(study, claims, laws)
-    for table in tables.values():
-        write_text(output / f"{table.name}.csv", table.to_csv())
-    drawings = make_drawings(study, laws)
-    pngs = {
-        drawing.name: save(drawing.figure, output, drawing.name)[0]
-        for drawing in drawings
-        if drawing.figure is not None
-    }
-    write_text(output / PAGE, render_page(study, claims, laws, drawings, pngs, tables))
-    return output / PAGE
+@dataclass(frozen=True)
+class Report:
+    """All that is said of a study; its laws are fitted once, here."""
 
+    study: Study
+    laws: StudyLaws
+    claims: list[Claim]
 
-def summary(study_folder: Path) -> dict[str, Any]:
-    """The verdicts and their conditions, for a script to read."""
-    study = read_study(study_folder)
-    claims = make_claims(study, fit_study_laws(study))
-    return {
-        "study": study.name,
-        "num_runs": len(study.records),
-        "claims": [
-            {
-                "key": claim.key,
-                "claim": claim.title,
-                "verdict": claim.verdict,
-                "conditions": [_condition_values(condition) for condition in claim.conditions],
-                "notes": list(claim.notes),
-            }
-            for claim in claims
-        ],
-    }
+    @classmethod
+    def of(cls, study: Study) -> "Report":
+        laws = fit_study_laws(study)
+        return cls(study, laws, make_claims(study, laws))
+
+    def write(self, output: Path) -> Path:
+        """The page is written last, so that it never names a file that is not there."""
+        tables = make_tables(self.study, self.claims, self.laws)
+        for table in tables.values():
+            write_text(output / f"{table.name}.csv", table.to_csv())
+        drawings = make_drawings(self.study, self.laws)
+        pngs = {
+            drawing.name: save(drawing.figure, output, drawing.name)[0].read_bytes()
+            for drawing in drawings
+            if drawing.figure is not None
+        }
+        write_text(output / PAGE, render_page(self.study, self.claims, self.laws, drawings, pngs, tables))
+        return output / PAGE
+
+    def summary(self) -> dict[str, Any]:
+        """The verdicts and their conditions, for a script to read."""
+        return {
+            "study": self.study.name,
+            "num_runs": len(self.study.records),
+            "claims": [
+                {
+                    "key": claim.key,
+                    "claim": claim.title,
+                    "verdict": claim.verdict,
+                    "conditions": [_condition_values(condition) for condition in claim.conditions],
+                    "notes": list(claim.notes),
+                }
+                for claim in self.claims
+            ],
+        }
 
 
 def _condition_values(condition: Condition) -> dict[str, Any]:

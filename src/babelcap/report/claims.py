@@ -3,13 +3,15 @@
 Captions are those of the largest model at its largest budget, in the languages never captioned in, unless said.
 """
 
+import math
+
+from babelcap.laws.runs import MAIN
+from babelcap.measures import EVAL, HOLDOUT, UNSEEN, caption_measure, loss_measure
 from babelcap.report.formatting import decimal
-from babelcap.report.reading import (
+from babelcap.report.statistics import Estimate, difference_of_shares, over_seeds, rank_correlation
+from babelcap.report.study_folder import (
     CONTROLS,
-    HOLDOUT,
     KIND_NAMES,
-    MAIN,
-    UNSEEN,
     Cell,
     Study,
     chance,
@@ -18,7 +20,6 @@ from babelcap.report.reading import (
     value,
     values,
 )
-from babelcap.report.statistics import Estimate, difference_of_shares, over_seeds, rank_correlation
 from babelcap.report.verdicts import Claim, Condition, at_least, at_most, interval_above, interval_below
 
 # What a good recipe should reach at this scale.
@@ -29,7 +30,9 @@ WITHOUT_PREFIX_LIMIT = 0.5  # the prefix is needed where most captions are in th
 PREFIX_GAIN_LIMIT = 0.02  # after fine-tuning the prefix may add no more than this
 CORRELATION_TARGET = -0.8
 HOLDOUT_LOSS_LIMIT = 0.1
-OWN, SHUFFLED = "cross_entropy/sample_mean/conditioned", "cross_entropy/sample_mean/conditioned/shuffled"
+BLIND_GUESS = 0.5  # between a relation and its opposite
+OWN, SHUFFLED = loss_measure("conditioned"), loss_measure("conditioned", pictures="shuffled")
+OBJECTS = caption_measure("objects", "prefix")
 
 
 def caption_claims(study: Study) -> list[Claim]:
@@ -40,6 +43,7 @@ def caption_claims(study: Study) -> list[Claim]:
     return [
         emergence(study, main),
         prefix_needed(main),
+        relations(main),
         finetuning(study, main),
         loss_and_content(study),
         looks_at_the_image(study, main),
@@ -50,6 +54,7 @@ def caption_claims(study: Study) -> list[Claim]:
 TITLES = {
     "emergence": "Captioning emerges in languages that were never captioned in",
     "prefix": "It is conditional: the decoder has to be started with a language prefix",
+    "relations": "Captions in unseen languages say rightly how the objects lie to each other",
     "finetuning": "Fine-tuning on full coverage removes the need for the prefix",
     "loss-content": "A lower loss in unseen captioning means better captions",
     "image": "Captions in unseen languages come from the picture, not from the language alone",
@@ -58,10 +63,10 @@ TITLES = {
 
 
 def difference(
-    first: Cell, second: Cell, name: str, variants: tuple[str, str], splits: tuple[str, str] = ("eval", "eval")
+    first: Cell, second: Cell, name: str, variants: tuple[str, str], splits: tuple[str, str] = (EVAL, EVAL)
 ) -> Estimate | None:
     """A caption measure of one cell less that of another, seed by seed."""
-    measures = [f"captions/{name}/{variant}" for variant in variants]
+    measures = [caption_measure(name, variant) for variant in variants]
     return difference_of_shares(
         values(first, measures[0], UNSEEN, splits[0]),
         values(second, measures[1], UNSEEN, splits[1]),
@@ -96,7 +101,7 @@ def emergence(study: Study, main: Cell) -> Claim:
 
 
 def prefix_needed(main: Cell) -> Claim:
-    plain = values(main, "captions/language/plain", UNSEEN)
+    plain = values(main, caption_measure("language", "plain"), UNSEEN)
     notes = []
     if len(plain) > 1:
         notes.append(
@@ -114,6 +119,26 @@ def prefix_needed(main: Cell) -> Claim:
         enough_seeds(main),
     )
     return Claim("prefix", TITLES["prefix"], conditions, tuple(notes))
+
+
+def relations(main: Cell) -> Claim:
+    """What a caption says of above and below, left and right, against a blind guess between the two."""
+    name = relation_measure(main)
+    notes = []
+    seen = share(main, name, "plain", "SC")
+    if seen is not None and seen.is_number:
+        notes.append(f"In the languages that training captions in, without prefix: {decimal(seen.value)}.")
+    stated = share(main, name, "prefix")
+    conditions = (
+        interval_above(f"{name} right, with prefix", stated, BLIND_GUESS, "a blind guess between opposites"),
+        enough_seeds(main),
+    )
+    return Claim("relations", TITLES["relations"], conditions, tuple(notes))
+
+
+def relation_measure(main: Cell) -> str:
+    """Directions are the relations stated that are true or the opposite of it; earlier studies did not count them."""
+    return "directions" if share(main, "directions", "prefix") is not None else "relations"
 
 
 def finetuning(study: Study, main: Cell) -> Claim:
@@ -140,8 +165,8 @@ def content_points(study: Study) -> list[tuple[str, float, float, int]]:
     for cell in study.cells(MAIN):
         for record in cell.records:
             loss = value(record, OWN, "UC")
-            content = value(record, "captions/objects/prefix", "UC")
-            if loss is not None and content is not None:
+            content = value(record, OBJECTS, "UC")
+            if loss is not None and content is not None and math.isfinite(loss + content):
                 points.append((f"{record.size} {record.base}", loss, content, record.S))
     return points
 
@@ -191,6 +216,6 @@ def compositional(main: Cell) -> Claim:
             interval_above(f"{name} right on held-out combinations", held, chance(main, name, HOLDOUT), "chance")
         )
     for name in ("objects", "colours"):
-        lost = difference(main, main, name, ("prefix", "prefix"), ("eval", HOLDOUT))
+        lost = difference(main, main, name, ("prefix", "prefix"), (EVAL, HOLDOUT))
         conditions.append(at_most(f"{name} right, what is lost on held-out combinations", lost, HOLDOUT_LOSS_LIMIT))
     return Claim("holdout", TITLES["holdout"], tuple(conditions))

@@ -7,17 +7,12 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from babelcap.report.figures import compute_frontier, loss_panels, residual_panels
-from babelcap.report.reading import Cell, Study
-from babelcap.report.study_figures import (
-    budget_figure,
-    content_against_loss,
-    content_figure,
-    gap_figure,
-    held_out_figure,
-    prefix_figure,
-)
-from babelcap.report.study_laws import TARGETS, StudyLaws, law_points, runs_of
+from babelcap.measures import TARGETS
+from babelcap.report.figures.captions import budget_figure, content_figure, prefix_figure
+from babelcap.report.figures.laws import compute_frontier, loss_panels, residual_panels
+from babelcap.report.figures.losses import content_against_loss, gap_figure, held_out_figure
+from babelcap.report.study_folder import Cell, Study
+from babelcap.report.study_laws import StudyLaws, best_of_sizes, law_table
 
 FEW_RUNS = "the runs are too few, or vary too little, for a law."
 NO_CAPTIONS = "no run of the grid has captions."
@@ -50,9 +45,9 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
         Drawing(
             "content",
             "What the captions say, against the truth.",
-            "Share of a scene’s objects that are named, and of the stated colours that are right; with prefix, but for "
-            "the fine-tuned model. A caption in the wrong language says nothing right. Chance is what true captions of "
-            "other pictures reach.",
+            "Share of a scene’s objects that are named, and of the stated colours and relations (with positions) that "
+            "are right; with prefix, but for the fine-tuned model. A caption in the wrong language names nothing. "
+            "Chance is what true captions of other pictures reach, for relations a blind guess between opposites.",
             None if main is None else content_figure(study, main),
             NO_CAPTIONS,
         ),
@@ -84,7 +79,7 @@ def _law_drawings(study: Study, laws: StudyLaws) -> list[Drawing]:
             )
         )
     best = laws.fits("conditioned", "compute")
-    runs = {target: runs_of(law_points(study.records, laws.family, "conditioned", target)) for target in best}
+    runs = {target: best_of_sizes(law_table(study.records, laws.family, "conditioned", target)) for target in best}
     uc = laws.best("conditioned", "UC")
     return [
         *drawings,
@@ -98,7 +93,8 @@ def _law_drawings(study: Study, laws: StudyLaws) -> list[Drawing]:
         Drawing(
             "compute",
             "Loss against compute.",
-            "Loss after the prefix: means over seeds, of the best base of each size and budget.",
+            "Loss after the prefix: means over seeds, of the best base of each size and budget. The line ends at the "
+            "last run of the frontier; × marks runs beyond it, which the law would have lower.",
             compute_frontier(best, runs) if best else None,
             FEW_RUNS,
         ),
@@ -119,7 +115,7 @@ def _splits_in_words(study: Study) -> str:
         if target not in coverage.splits:
             continue
         pairs = coverage.split(target)
-        names = [coverage.language(pair.language).name.removeprefix("simplified ") for pair in pairs]
+        names = [study.language_name(pair.language) for pair in pairs]
         trained = "trained on" if coverage.is_seen(pairs[0]) else "never trained on"
         parts.append(f"{target}: {coverage.task(pairs[0].task).gives} {' and '.join(names)}, {trained}.")
     return " ".join(parts)

@@ -2,7 +2,7 @@
 
 import math
 
-from babelcap.report.statistics import Estimate
+from babelcap.report.statistics import NOTHING_NAMED, Estimate
 
 MISSING = "not measured"
 
@@ -20,6 +20,8 @@ def estimate(found: Estimate | None, decimals: int = 2, unit: str = "") -> str:
     """0.92 [0.85, 0.96], or what stands in its place."""
     if found is None:
         return MISSING
+    if not found.is_number:
+        return NOTHING_NAMED
     scale, ending = (100.0, " %") if unit == "%" else (1.0, "")
     text = decimal(scale * found.value, decimals) + ending
     if found.low is None or found.high is None:

@@ -1,18 +1,18 @@
 """The paper's claims about scaling, judged by laws fitted to this study's runs."""
 
-from babelcap.report.reading import Study
+from babelcap.measures import TARGETS, Reading
 from babelcap.report.statistics import Estimate
+from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import (
-    TARGETS,
     StudyLaw,
     StudyLaws,
     exponent,
     exponent_difference,
-    law_points,
-    mean_over_groups,
+    law_table,
+    means_of,
     num_rises,
 )
-from babelcap.report.verdicts import Claim, Condition, interval_above, interval_below
+from babelcap.report.verdicts import Claim, Condition, at_least, at_most, interval_above, interval_below
 
 R2_TARGET = 0.9
 HELD_OUT_TARGET = 0.15
@@ -30,7 +30,7 @@ def law_claims(study: Study, laws: StudyLaws) -> list[Claim]:
     ]
 
 
-def obeys(study: Study, laws: StudyLaws, reading: str) -> Claim:
+def obeys(study: Study, laws: StudyLaws, reading: Reading) -> Claim:
     conditions: list[Condition] = []
     notes: list[str] = []
     for target in TARGETS:
@@ -61,15 +61,10 @@ def _quality(law: StudyLaw | None, target: str) -> list[Condition]:
             held = law.largest_budget
             error = Estimate(held.relative, num=held.num_points, method="mean over the runs left out")
     return [
-        Condition(f"{target}: R²", r2, f"at least {R2_TARGET:g}", None if r2 is None else r2.value >= R2_TARGET, True),
-        Condition(
-            f"{target}: error on the largest budget, left out of the fit",
-            error,
-            f"at most {100 * HELD_OUT_TARGET:g} %",
-            None if error is None else error.value <= HELD_OUT_TARGET,
-            False,  # a loss that hardly moves is easy to predict
-            1,
-            "%",
+        at_least(f"{target}: R²", r2, R2_TARGET, True),
+        # Not deciding: a loss that hardly moves is easy to predict.
+        at_most(
+            f"{target}: error on the largest budget, left out of the fit", error, HELD_OUT_TARGET, decimals=1, unit="%"
         ),
     ]
 
@@ -79,14 +74,15 @@ def why_raw_differs(study: Study, laws: StudyLaws) -> list[str]:
     law = laws.best("raw", "UC")
     if law is None or law.fitted is None or is_obeyed(law):
         return []
-    raw, given = (law_points(study.records, laws.family, reading, "UC") for reading in ("raw", "conditioned"))
+    readings: tuple[Reading, Reading] = ("raw", "conditioned")
+    raw, given = (law_table(study.records, laws.family, reading, "UC") for reading in readings)
     (raw_rises, num_steps), (given_rises, _) = num_rises(raw), num_rises(given)
     lines = [
         f"Raw UC does not obey the law. From one budget of a model to the next it rises {raw_rises} times of "
         f"{num_steps}; with the prefix given, {given_rises} times."
     ]
-    columns, losses = mean_over_groups(raw)
-    _, losses_given = mean_over_groups(given)
+    columns, losses = means_of(raw)
+    _, losses_given = means_of(given)
     if len(losses) == len(losses_given):
         ends = []
         for budget in (min(columns["S"]), max(columns["S"])):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 CONFIDENCE = 0.95
+NOTHING_NAMED = "nothing named"  # a rate over nothing: no caption said anything of the kind
 NUM_BOOTSTRAP = 1000
 
 
@@ -25,8 +26,9 @@ class Estimate:
     method: str = "one run, no interval"
 
     @property
-    def has_interval(self) -> bool:
-        return self.low is not None and self.high is not None
+    def is_number(self) -> bool:
+        """Not so where it is a rate over nothing."""
+        return not math.isnan(self.value)
 
     def above(self, limit: float) -> bool | None:
         """Whether the whole interval is above a limit; None where there is no interval."""
@@ -37,9 +39,12 @@ class Estimate:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate | None:
-    """The mean of the seeds with the t interval of the mean."""
+    """The mean of the seeds with the t interval of the mean; seeds of which there is nothing to count are left out."""
     if not values:
         return None
+    values = [value for value in values if not math.isnan(value)]
+    if not values:
+        return Estimate(math.nan, method=NOTHING_NAMED)
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return Estimate(mean)
@@ -64,7 +69,7 @@ def share_over_seeds(values: Sequence[float], num_pictures: int) -> Estimate | N
     The pictures are the same for all seeds and languages, so they count once.
     """
     found = over_seeds(values)
-    if found is None or num_pictures < 1:
+    if found is None or not found.is_number or num_pictures < 1:
         return found
     low, high = wilson(found.value, num_pictures)
     if found.low is None or found.high is None:
@@ -78,10 +83,11 @@ def difference_of_shares(first: Sequence[float], second: Sequence[float], num_pi
     """first - second, paired by seed: the hull of the differences' t interval and of Newcombe's over the pictures."""
     if not first or len(first) != len(second):
         return None
-    found = over_seeds([a - b for a, b in zip(first, second, strict=True)])
-    if found is None or num_pictures < 1:
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not math.isnan(a - b)]
+    found = over_seeds([a - b for a, b in pairs] or [math.nan])
+    if found is None or not found.is_number or num_pictures < 1:
         return found
-    a, b = (math.fsum(values) / len(values) for values in (first, second))
+    a, b = (math.fsum(values) / len(values) for values in zip(*pairs, strict=True))
     (a_low, a_high), (b_low, b_high) = wilson(a, num_pictures), wilson(b, num_pictures)
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)

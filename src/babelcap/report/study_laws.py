@@ -3,29 +3,35 @@
 T in the law of a reading is that same reading before training. Seeds of one run are one group.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from babelcap.errors import UserError
-from babelcap.laws import Fit, fit, frontier, leave_largest_budget_out, leave_one_model_out
+from babelcap.laws import (
+    Choice,
+    Fit,
+    Table,
+    fit,
+    leave_largest_budget_out,
+    leave_one_model_out,
+    mean_over_groups,
+    table_of_runs,
+)
 from babelcap.laws.fit import without_rows
+from babelcap.laws.runs import ALL, MAIN, main_family
+from babelcap.laws.solver import Array
 from babelcap.laws.validate import HeldOut
+from babelcap.measures import TARGETS, Reading, loss_measure
 from babelcap.records import RunRecord
-from babelcap.report.reading import MAIN, Study, kind_of, value
 from babelcap.report.statistics import CONFIDENCE, Estimate
+from babelcap.report.study_folder import Study
 
-MEASURES = {
-    "conditioned": "cross_entropy/sample_mean/conditioned",
-    "raw": "cross_entropy/sample_mean/raw",
-}
-TARGETS = ("UC", "ST", "SC")
+SHOWN_READINGS: tuple[Reading, ...] = ("conditioned", "raw")
 FORMS = ("pst", "ps", "compute")
-ALL = "all"
-COLUMNS = ("P", "Pt", "F", "S", "C")
 NUM_BOOTSTRAP = 200
 
 
@@ -34,24 +40,13 @@ class StudyLaw:
     """A law of one family, reading, test split and form; or why there is none."""
 
     family: str
-    reading: str
+    reading: Reading
     target: str
     form: str
     fitted: Fit | None = None
     refused: str = ""
     largest_budget: HeldOut | None = None
     one_model: HeldOut | None = None
-
-
-@dataclass(frozen=True)
-class LawPoints:
-    columns: dict[str, list[float]]
-    losses: list[float]
-    groups: list[str]
-
-    @property
-    def has_seeds(self) -> bool:
-        return len(set(self.groups)) < len(self.groups)
 
 
 @dataclass(frozen=True)
@@ -74,81 +69,58 @@ class StudyLaws:
         return {name: law.fitted for name, law in laws.items() if law is not None and law.fitted is not None}
 
 
-def law_points(records: Sequence[RunRecord], family: str, reading: str, target: str) -> LawPoints:
-    columns: dict[str, list[float]] = {name: [] for name in (*COLUMNS, "T")}
-    losses, groups = [], []
-    for record in records:
-        if kind_of(record) != MAIN or family not in (record.family, ALL):
-            continue
-        after = value(record, MEASURES[reading], target)
-        before = value(record, MEASURES[reading], target, before=True)
-        if after is None or before is None:
-            continue
-        for name in COLUMNS:
-            columns[name].append(float(getattr(record, name)))
-        columns["T"].append(before)
-        losses.append(after)
-        groups.append(f"{record.size} {record.base} {record.S}")
-    return LawPoints(columns, losses, groups)
+def law_table(records: Sequence[RunRecord], family: str, reading: Reading, target: str) -> Table:
+    """Of the main runs whose T is known, so that the laws with and without T are of the same points."""
+    return table_of_runs(records, target, Choice(loss_measure(reading), family=family), with_T=True)
 
 
 def fit_study_laws(study: Study) -> StudyLaws:
-    present = sorted({record.family for record in study.records if kind_of(record) == MAIN}, reverse=True)
+    main = [record for record in study.records if record.kind == MAIN]
+    present = sorted({record.family for record in main}, reverse=True)
     families = [*present, ALL] if len(present) > 1 else present
     laws = tuple(
-        _fit_law(family, reading, target, form, law_points(study.records, family, reading, target))
+        _fit_law(study.records, family, reading, target, form)
         for family in families
-        for reading in MEASURES
+        for reading in SHOWN_READINGS
         for target in TARGETS
         for form in FORMS
     )
-    return StudyLaws(laws, _judged_family(laws, families))
+    return StudyLaws(laws, main_family(main))
 
 
-def _judged_family(laws: Sequence[StudyLaw], families: Sequence[str]) -> str:
-    """The family with most points in which P, S and T vary on their own; failing T, in which P and S do."""
-    for form in ("pst", "ps"):
-        sizes = {
-            law.family: len(law.fitted.points)
-            for law in laws
-            if law.form == form and law.fitted is not None and law.reading == "conditioned" and law.family != ALL
-        }
-        if sizes:
-            return max(sizes, key=lambda family: sizes[family])
-    return families[-1] if families else ALL
-
-
-def _fit_law(family: str, reading: str, target: str, form: str, points: LawPoints) -> StudyLaw:
-    columns: dict[str, Any] = dict(points.columns)
-    losses: list[float] = points.losses
-    groups = points.groups if points.has_seeds else None
+def _fit_law(records: Sequence[RunRecord], family: str, reading: Reading, target: str, form: str) -> StudyLaw:
+    """Law 1 is of the best loss at a compute, so `compute` takes the frontier."""
     try:
-        if form == "compute":
-            columns, losses, groups = _frontier_of_means(points)
-        fitted = fit(form, columns, losses, groups=groups, target=target, num_bootstrap=NUM_BOOTSTRAP)
+        table = law_table(records, family, reading, target)
+        fitted = fit(
+            form, table.columns, table.y, groups=table.groups, target=target, num_bootstrap=NUM_BOOTSTRAP,
+            frontier_only=form == "compute",
+        )  # fmt: skip
     except UserError as error:
         return StudyLaw(family, reading, target, form, refused=str(error))
     held = [_held_out(check, fitted) for check in (leave_largest_budget_out, leave_one_model_out)]
     return StudyLaw(family, reading, target, form, fitted, "", *held)
 
 
-def _frontier_of_means(points: LawPoints) -> tuple[dict[str, Any], list[float], None]:
-    """Law 1 is of the best loss at a compute: of the means over seeds, so that a lucky seed is not the frontier."""
-    columns, losses = mean_over_groups(points)
-    if not losses:
-        raise UserError("0 distinct points: not identified; run a grid")
-    rows = frontier(columns, losses)
-    return {name: np.asarray(column)[rows] for name, column in columns.items()}, [losses[row] for row in rows], None
+def law_entries(laws: StudyLaws) -> list[dict[str, Any]]:
+    """laws.json: for each family, reading (raw or conditioned), test split and form the fit, or why there is none."""
+    return [_entry(law) for law in laws.laws]
 
 
-def mean_over_groups(points: LawPoints) -> tuple[dict[str, list[float]], list[float]]:
-    names = list(dict.fromkeys(points.groups))
-    rows = [[place for place, group in enumerate(points.groups) if group == name] for name in names]
+def _entry(law: StudyLaw) -> dict[str, Any]:
+    named = {"family": law.family, "reading": law.reading, "target": law.target, "form": law.form}
+    if law.fitted is None:
+        return named | {"refused": law.refused}
+    return named | {
+        "fit": law.fitted.to_record().model_dump(mode="json"),
+        "largest_budget": None if law.largest_budget is None else asdict(law.largest_budget),
+        "one_model": None if law.one_model is None else asdict(law.one_model),
+    }
 
-    def means(numbers: Sequence[float]) -> list[float]:
-        return [sum(numbers[place] for place in some) / len(some) for some in rows]
 
-    return {name: means(column) for name, column in points.columns.items()}, means(points.losses)
+def means_of(table: Table) -> tuple[dict[str, Array], Array]:
+    """Over the seeds of each run."""
+    return mean_over_groups(table.columns, table.y, table.groups or range(len(table.y)))
 
 
 def _held_out(check: Any, fitted: Fit) -> HeldOut | None:
@@ -200,9 +172,9 @@ def exponent_difference(law: StudyLaw, first: str, second: str) -> Estimate | No
     return Estimate(middle, middle - reach, middle + reach, len(fitted.points), "t interval of the fit")
 
 
-def num_rises(points: LawPoints) -> tuple[int, int]:
+def num_rises(table: Table) -> tuple[int, int]:
     """(rises, steps): how often the mean loss of a model rises from one budget to the next."""
-    columns, losses = mean_over_groups(points)
+    columns, losses = means_of(table)
     models: dict[tuple[float, float], list[tuple[float, float]]] = {}
     for P, T, S, loss in zip(columns["P"], columns["T"], columns["S"], losses, strict=True):
         models.setdefault((P, T), []).append((S, loss))
@@ -214,11 +186,11 @@ def num_rises(points: LawPoints) -> tuple[int, int]:
     return sum(steps), len(steps)
 
 
-def runs_of(points: LawPoints) -> Mapping[str, Any]:
+def best_of_sizes(table: Table) -> dict[str, Array]:
     """C, P and y as the figure of the frontier wants them: at each size and budget the best base, so that the runs of
     one size make one line.
     """
-    columns, losses = mean_over_groups(points)
+    columns, losses = means_of(table)
     best: dict[tuple[float, float], float] = {}
     for P, C, loss in zip(columns["P"], columns["C"], losses, strict=True):
         best[P, C] = min(loss, best.get((P, C), loss))

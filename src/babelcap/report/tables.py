@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from babelcap.laws import PUBLISHED, published
+from babelcap.laws.runs import MAIN
 from babelcap.laws.validate import HeldOut
-from babelcap.report.reading import EVAL, FINETUNED, HOLDOUT, KIND_NAMES, MAIN, UNSEEN, Cell, Study, share, values
+from babelcap.measures import CHANCE, EVAL, HOLDOUT, TARGETS, UNSEEN, loss_measure
 from babelcap.report.statistics import Estimate, over_seeds
-from babelcap.report.study_laws import FORMS, MEASURES, TARGETS, StudyLaw, StudyLaws, exponent
+from babelcap.report.study_folder import FINETUNED, KIND_NAMES, Cell, Study, initial_loss, share, values
+from babelcap.report.study_laws import FORMS, SHOWN_READINGS, StudyLaw, StudyLaws, exponent
 from babelcap.report.verdicts import Claim
 
 Value = str | int | float | Estimate | None
-CAPTION_MEASURES = ("language", "objects", "colours", "relations", "objects_with_colour", "hallucinated", "well_formed")
-VARIANTS = ("plain", "shortlist", "prefix", "prefix+shortlist", "chance")
+CAPTION_MEASURES = (
+    "language", "objects", "colours", "relations", "directions", "counts", "sizes", "objects_with_colour",
+    "hallucinated", "well_formed",
+)  # fmt: skip
+CAPTION_COLUMNS = ("right language", *(name.replace("_", " ") for name in CAPTION_MEASURES[1:]))
+SHOWN_VARIANTS = ("plain", "shortlist", "prefix", "prefix+shortlist", CHANCE)
 
 
 @dataclass(frozen=True)
@@ -78,20 +84,29 @@ def captions_table(study: Study) -> Table:
     rows: list[tuple[Value, ...]] = []
     for cell in shown_cells(study):
         for split in (EVAL, HOLDOUT):
-            for variant in VARIANTS:
-                if variant == "chance" and cell.key.kind != MAIN:
+            for variant in SHOWN_VARIANTS:
+                if variant == CHANCE and cell.key.kind != MAIN:
                     continue  # the same for all
                 found = [_measure(cell, name, variant, UNSEEN, split) for name in CAPTION_MEASURES]
                 if any(part is not None for part in found):
-                    kind = KIND_NAMES[cell.key.kind] if variant != "chance" else "true captions of other pictures"
+                    kind = KIND_NAMES[cell.key.kind] if variant != CHANCE else "true captions of other pictures"
                     rows.append((kind, cell.key.size, split, variant, *found))
-    columns = ("runs", "size", "pictures", "decoding", *(name.replace("_", " ") for name in CAPTION_MEASURES))
-    return Table("captions", columns, tuple(rows))
+    columns = ("runs", "size", "pictures", "decoding", *CAPTION_COLUMNS)
+    return _without_empty(Table("captions", columns, tuple(rows)))
+
+
+def _without_empty(table: Table) -> Table:
+    """Without the columns that no row has a value of, such as measures that came later than the study."""
+    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    if not kept:
+        return table
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return Table(table.name, tuple(table.columns[place] for place in kept), rows)
 
 
 def _measure(cell: Cell, name: str, variant: str, at: str, split: str = EVAL) -> Value:
     found = share(cell, name, variant, at, split)
-    return found.value if found is not None and variant == "chance" else found
+    return found.value if found is not None and variant == CHANCE else found
 
 
 def languages_table(study: Study) -> Table:
@@ -99,29 +114,28 @@ def languages_table(study: Study) -> Table:
     unseen = set(study.unseen_languages)
     for cell in shown_cells(study):
         for code in study.caption_languages:
-            for variant in VARIANTS[:-1]:
-                found = [_measure(cell, name, variant, f"caption-{code}") for name in CAPTION_MEASURES[:4]]
+            for variant in SHOWN_VARIANTS[:-1]:
+                found = [_measure(cell, name, variant, f"caption-{code}") for name in CAPTION_MEASURES[:5]]
                 if any(part is not None for part in found):
                     seen = "no" if code in unseen and cell.key.kind != FINETUNED else "yes"
                     rows.append((KIND_NAMES[cell.key.kind], code, seen, variant, *found))
-    columns = ("runs", "language", "captioned in training", "decoding", *CAPTION_MEASURES[:4])
-    return Table("languages", columns, tuple(rows))
+    columns = ("runs", "language", "captioned in training", "decoding", *CAPTION_COLUMNS[:5])
+    return _without_empty(Table("languages", columns, tuple(rows)))
 
 
 def runs_table(study: Study) -> Table:
     rows: list[tuple[Value, ...]] = []
     for cell in study.cells():
         first = cell.records[0]
-        losses = [over_seeds(values(cell, MEASURES["conditioned"], target)) for target in TARGETS]
-        raw = over_seeds(values(cell, MEASURES["raw"], "UC"))
+        losses = [over_seeds(values(cell, loss_measure("conditioned"), target)) for target in TARGETS]
+        raw = over_seeds(values(cell, loss_measure("raw"), "UC"))
         shares = [
             share(cell, *names) for names in (("language", "plain"), ("language", "prefix"), ("objects", "prefix"))
         ]
-        T = over_seeds([record.T["UC"] for record in cell.records if "UC" in record.T])
         seconds = sum(record.seconds for record in cell.records) / len(cell.records)
         rows.append((
             cell.key.kind, cell.key.size, cell.key.base, first.P, first.Pt, cell.key.S, len(cell.records),
-            first.C, None if T is None else T.value, *losses, raw, *shares, seconds,
+            first.C, initial_loss(cell), *losses, raw, *shares, seconds,
         ))  # fmt: skip
     columns = (
         "kind", "size", "base", "P", "Pt", "S", "seeds", "C", "T (UC)", "UC", "ST", "SC", "UC raw",
@@ -176,10 +190,9 @@ def _published_exponent(law: Any, column: str) -> Estimate | None:
 
 def timing_table(study: Study) -> Table:
     """Seconds of one core, by kind of step."""
-    steps = study.timing.get("steps", [])
-    seconds = study.timing.get("core_seconds", {})
+    timing = study.timing
     rows: list[tuple[Value, ...]] = [
-        (kind, sum(step.get("kind") == kind for step in steps), float(total)) for kind, total in seconds.items()
+        (kind, sum(step.kind == kind for step in timing.steps), total) for kind, total in timing.core_seconds.items()
     ]
     return Table("timing", ("step", "how many", "seconds of one core"), tuple(rows))
 
@@ -189,6 +202,10 @@ def laws_shown(table: Table, laws: StudyLaws) -> Table:
     kept = [row for row in table.rows if row[0] == laws.family or str(row[0]).startswith("published")]
     order = {name: place for place, name in enumerate(FORMS)}
     kept.sort(
-        key=lambda row: (str(row[0]).startswith("published"), list(MEASURES).index(str(row[1])), order[str(row[3])])
+        key=lambda row: (
+            str(row[0]).startswith("published"),
+            [str(name) for name in SHOWN_READINGS].index(str(row[1])),
+            order[str(row[3])],
+        )
     )
     return Table(table.name, table.columns, tuple(kept))

@@ -8,12 +8,14 @@ A target says how well a claim should hold at this scale; it cannot make up for 
 says nothing at all would meet, such as "seldom the right language without prefix", is a target for that reason.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from babelcap.report.statistics import Estimate
 
 HOLDS, PARTLY, DOES_NOT, NOT_MEASURED = "holds", "partly", "does not", "not measured"
+MAX_DECIMALS = 6
 VERDICTS = (HOLDS, PARTLY, DOES_NOT, NOT_MEASURED)
 
 
@@ -49,19 +51,35 @@ def verdict_of(conditions: Sequence[Condition]) -> str:
     return HOLDS if all(condition.holds for condition in conditions) else PARTLY
 
 
-def _limit(limit: float) -> str:
-    return f"{limit:g}".replace("-", "−")
+def _limit(limit: float, unit: str = "") -> str:
+    return f"{100 * limit:g} %" if unit == "%" else f"{limit:g}".replace("-", "−")
 
 
-def at_least(what: str, measured: Estimate | None, limit: float, is_deciding: bool = False) -> Condition:
+def at_least(
+    what: str, measured: Estimate | None, limit: float, is_deciding: bool = False, *, decimals: int = 2, unit: str = ""
+) -> Condition:
     """The value itself reaches a limit."""
-    holds = None if measured is None else measured.value >= limit
-    return Condition(what, measured, f"at least {_limit(limit)}", holds, is_deciding)
+    holds = None if measured is None or not measured.is_number else measured.value >= limit
+    decimals = _telling_decimals(measured, limit, decimals, unit)
+    return Condition(what, measured, f"at least {_limit(limit, unit)}", holds, is_deciding, decimals, unit)
 
 
-def at_most(what: str, measured: Estimate | None, limit: float, is_deciding: bool = False) -> Condition:
-    holds = None if measured is None else measured.value <= limit
-    return Condition(what, measured, f"at most {_limit(limit)}", holds, is_deciding)
+def at_most(
+    what: str, measured: Estimate | None, limit: float, is_deciding: bool = False, *, decimals: int = 2, unit: str = ""
+) -> Condition:
+    holds = None if measured is None or not measured.is_number else measured.value <= limit
+    decimals = _telling_decimals(measured, limit, decimals, unit)
+    return Condition(what, measured, f"at most {_limit(limit, unit)}", holds, is_deciding, decimals, unit)
+
+
+def _telling_decimals(measured: Estimate | None, limit: float, decimals: int, unit: str) -> int:
+    """As many as show on which side of the limit a value lies: 15.04 %, not 15.0 %, is more than 15 %."""
+    if measured is None or not math.isfinite(measured.value) or measured.value == limit:
+        return decimals
+    scale = 100.0 if unit == "%" else 1.0
+    while decimals < MAX_DECIMALS and round(scale * measured.value, decimals) == round(scale * limit, decimals):
+        decimals += 1
+    return decimals
 
 
 def interval_above(

@@ -10,6 +10,19 @@ from pathlib import Path
 
 from babelcap.errors import UserError
 
+_HELD: set[int] = set()  # descriptors of this process's locks
+
+
+def _let_go_in_child() -> None:
+    """A forked child would go on holding its parent's locks after the parent's death."""
+    for descriptor in _HELD:
+        with suppress(OSError):
+            os.close(descriptor)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
 
 @contextmanager
 def locked(path: Path, *, refuse: str | None = None) -> Iterator[None]:
@@ -17,8 +30,12 @@ def locked(path: Path, *, refuse: str | None = None) -> Iterator[None]:
 
     Where the file system has no locks, several may go on: what they write is whole all the same.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path.parent}: a file is in the way of this folder; choose another") from None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    _HELD.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,7 +50,9 @@ def locked(path: Path, *, refuse: str | None = None) -> Iterator[None]:
             os.pwrite(descriptor, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor in _HELD:  # not where this is a forked child, which has let go of it
+            _HELD.remove(descriptor)
+            os.close(descriptor)
 
 
 def _holder(descriptor: int) -> str:

@@ -3,8 +3,10 @@
 Every reader of a file that babelcap did not just write goes through here.
 """
 
+import gzip
 import json
 import tomllib
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +39,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     return found
 
 
-def _pieces(file: BinaryIO, max_bytes: int) -> Iterator[bytes]:
+def _pieces(file: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[bytes]:
     """Not one read of all that is allowed, which would take that much memory whatever the file has."""
     left = max_bytes + 1
     while left > 0 and (piece := file.read(min(left, 2**18))):
@@ -53,6 +55,22 @@ def read_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
         raise UserError(f"{path} is not UTF-8 text ({error}); it may be damaged or of another kind") from None
 
 
+def read_gzip_text(path: str | Path, max_bytes: int = MAX_BYTES) -> str:
+    """UTF-8 text of a gzip file, bounded as unpacked."""
+    path = Path(path)
+    try:
+        with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as file:
+            found = b"".join(_pieces(file, max_bytes))
+        text = found.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a gzip file of UTF-8 text ({_short(error)}); it may be damaged") from None
+    if len(found) > max_bytes:
+        raise UserError(f"{path} holds more than {max_bytes / 2**20:.0f} MiB; it is not a file of this kind")
+    return text
+
+
 def parse_json(text: str | bytes, where: str | Path) -> Any:
     try:
         value = json.loads(text)
@@ -61,7 +79,19 @@ def parse_json(text: str | bytes, where: str | Path) -> Any:
     except (UnicodeDecodeError, ValueError) as error:  # ValueError: no JSON, or a number of thousands of digits
         raise UserError(f"{where} is not valid JSON ({_short(error)}); it may be damaged or of another kind") from None
     check_depth(value, where)
+    _check_surrogates(text, value, where)
     return value
+
+
+def _check_surrogates(text: str | bytes, value: Any, where: str | Path) -> None:
+    """JSON can spell half of a surrogate pair, which is no character: whoever writes it later would stumble."""
+    spelled = "\\ud" in text.lower() if isinstance(text, str) else b"\\ud" in text.lower()
+    if not spelled:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{where} is not valid JSON (half of a surrogate pair); it may be damaged") from None
 
 
 def read_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
@@ -132,7 +162,7 @@ def check_depth(value: Any, where: str | Path) -> None:
 
 
 @contextmanager
-def parquet_errors(path: str | Path) -> Iterator[None]:
+def parquet_errors(path: str | Path, kind: str = "Parquet") -> Iterator[None]:
     """Whatever Arrow says of a damaged file, in one line. Hold it around opening *and* reading."""
     import pyarrow
 
@@ -141,11 +171,11 @@ def parquet_errors(path: str | Path) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name the Parquet file in it") from None
+        raise UserError(f"{path} is a folder; name the {kind} file in it") from None
     except (pyarrow.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's words, not the file's
-        raise UserError(f"{path} is not a readable Parquet file ({_short(error)}); it may be damaged") from None
+        raise UserError(f"{path} is not a readable {kind} file ({_short(error)}); it may be damaged") from None
 
 
 def _short(error: Exception) -> str:

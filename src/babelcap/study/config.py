@@ -1,31 +1,87 @@
-"""What a study is: a world, base models, a grid of runs with controls and fine-tuning, measures, laws and a report.
+"""What a study is: pictures, base models, a grid of runs with controls and fine-tuning, measures and a report.
 
+Training settings are fragments of a training configuration (`babelcap train`), as tables or as the name of a TOML file.
 Fields made by `resource` change how a study is computed, not what; they are no part of any step's name.
 """
 
 from itertools import product
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from babelcap.bases.config import BaseConfig
-from babelcap.config import ConfigModel, resource
-from babelcap.coverage import Style
-from babelcap.evaluation.captions import VARIANTS, Variant
+from babelcap.config import ConfigModel, PlainName, apply_overrides, build_config, read_values, resource
+from babelcap.coverage import Coverage, Style
+from babelcap.jobs.slurm import ClusterConfig
+from babelcap.measures import EVAL, TRAIN, VARIANTS, Variant
 from babelcap.models.sizing.sizes import SIZES
-from babelcap.training.config import ScheduleConfig
 from babelcap.world.corpus import WorldConfig
 
 Kind = Literal["main", "no-translation", "unfit-translation"]
+# What a study sets in every training configuration: its own settings, the run's place in the grid, the steps before it.
+SET_BY_STUDY = (
+    "name",
+    "model",
+    "output",
+    "budgets",
+    "seed",
+    "coverage",
+    "data.corpus",
+    "data.split",
+    "data.exchange_images",
+)
+OTHER_JOBS = ("default", "world", "corpus", "base", "prepare", "loss", "captions", "report")
+
+
+def _only_settings(fragment: dict[str, Any]) -> dict[str, Any]:
+    if taken := [key for key in SET_BY_STUDY if _holds(fragment, key)]:
+        raise ValueError(f"'{taken[0]}' is set by the study itself (by its grid, its corpus or its models); remove it")
+    return fragment
+
+
+def _holds(values: Any, key: str) -> bool:
+    first, _, rest = key.partition(".")
+    return isinstance(values, dict) and first in values and (not rest or _holds(values[first], rest))
+
+
+Fragment = Annotated[dict[str, Any], AfterValidator(_only_settings)]
+
+
+class CorpusConfig(ConfigModel):
+    """A corpus folder in the store's format (`babelcap data import`, `data index`)."""
+
+    folder: Path
+    train_split: str = TRAIN
+    eval_split: str = EVAL
+    holdout_split: str | None = None  # where it has one, with a truth file: captions of the compositional hold-out
+    coverage: Coverage = Coverage()  # which pairs are trained on, and the test splits
+
+
+class CheckpointConfig(ConfigModel):
+    """Where the captioner of one size comes from: the surgery on two checkpoints, or a folder that is ready."""
+
+    base: PlainName  # what grid.bases calls it
+    size: str
+    florence: str | None = None  # folder or hub id
+    gemma: str | None = None  # for a Florence captioner only its tokenizer is read
+    model: Path | None = None  # in place of both: a captioner's folder
+    dtype: str = "float32"
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.model is None) == (self.florence is None) or (self.florence is None) != (self.gemma is None):
+            raise ValueError(f"size {self.size}: give florence and gemma, or model alone")
+        return self
 
 
 class GridBlock(ConfigModel):
     """A run for each size, base and seed; its budgets are branches of one training where the schedule is wsd."""
 
-    kind: Kind = "main"  # no-translation: captions only; unfit-translation: translations of other pictures
-    sizes: tuple[str, ...]  # micro-gemma-s, ... as `babelcap model info` knows them
-    bases: tuple[str, ...] = ("balanced",)  # names of base.variants
+    kind: Kind = "main"  # no-translation: captions only; unfit-translation: translations with other pictures
+    sizes: tuple[str, ...]  # micro-gemma-s, 0.4B, ... as `babelcap model info` knows them
+    bases: tuple[PlainName, ...] = ("balanced",)  # names of base.variants, or of checkpoints
     budgets: tuple[int, ...]  # optimiser steps
     seeds: tuple[int, ...] = (0, 1, 2)
 
@@ -42,42 +98,35 @@ class GridBlock(ConfigModel):
 
 
 class FinetuneBlock(ConfigModel):
-    """Fine-tuning of grid runs on a corpus that covers every pair, with pictures of its own."""
+    """Fine-tuning of grid runs on every pair, on a corpus folder or on a world with pictures of its own."""
 
     sizes: tuple[str, ...]
-    bases: tuple[str, ...] = ("balanced",)
+    bases: tuple[PlainName, ...] = ("balanced",)
     from_budget: int | None = None  # None: the largest of the grid's
     seeds: tuple[int, ...] = (0, 1, 2)
     num_steps: int = Field(100, ge=1)
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(5e-4, gt=0)
-    num_images: int = Field(500, ge=1)
+    num_images: int | None = Field(None, ge=1)  # of a world of full coverage
+    corpus: Path | None = None  # in its place: a folder of full coverage
+    split: str = TRAIN  # of that folder
+    training: Fragment = Field({})  # over the study's and the size's
+
+    @model_validator(mode="after")
+    def _one_corpus(self) -> Self:
+        if (self.num_images is None) == (self.corpus is None):
+            raise ValueError("give num_images (of a world) or corpus (a folder), one of them")
+        return self
 
 
-class StudyTraining(ConfigModel):
-    """What all runs of the grid share."""
+class SizeSettings(ConfigModel):
+    """Settings of one size, over those of all."""
 
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
-    learning_rates: dict[str, float] = Field({})  # of single sizes, in place of the one above
-    gate_rate_factor: float = Field(1.0, gt=0)
-    cross_attention_rate_factor: float = Field(1.0, gt=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = Field(0.01, ge=0)
-    dropout: float | None = Field(0.1, ge=0, lt=1)
-    schedule: ScheduleConfig = ScheduleConfig(kind="wsd", warmup_steps=50)
-    policy: str = "pretraining"
-    policies: dict[str, str] = Field({})  # of single sizes, in place of the one above
-    weights: str | dict[str, float] = "uniform"  # of the mixture
-    prefix_probability: float = Field(0.0, ge=0, le=1)
-    source_mask_probability: float = Field(0.3, ge=0, lt=1)
-    max_prompt_tokens: int = Field(128, ge=2)
-    max_target_tokens: int = Field(128, ge=2)
-    checkpoint_every_steps: int = resource(200, ge=1)
+    size: str
+    training: Fragment = Field({})
+    finetuning: Fragment = Field({})
 
 
 class StudyEvaluation(ConfigModel):
-    """Losses of every run; captions of every run in few variants, of the largest budgets in all of them."""
+    """Losses of every run. Captions where the truth is known: of every run in few variants, of some in all."""
 
     loss_samples: int = Field(200, ge=1)  # of each pair
     num_captions: int = Field(100, ge=0)  # pictures of the eval split, each captioned in every language
@@ -96,23 +145,77 @@ class StudyReport(ConfigModel):
 
 
 class StudyConfig(ConfigModel):
-    name: str = "study"
+    name: PlainName = "study"
     output: Path = resource(Path("studies/study"))
-    world: WorldConfig = WorldConfig()
-    base: BaseConfig = BaseConfig()
+    source: Literal["world", "corpus"] = "world"  # of the pictures
+    world: WorldConfig | None = None
+    corpus: CorpusConfig | None = None
+    base: BaseConfig = BaseConfig()  # base models in small
+    checkpoints: tuple[CheckpointConfig, ...] = ()  # others
     grid: tuple[GridBlock, ...]
     finetune: tuple[FinetuneBlock, ...] = ()
-    training: StudyTraining = StudyTraining()
+    training: Fragment = Field({})
+    sizes: tuple[SizeSettings, ...] = ()
     evaluation: StudyEvaluation = StudyEvaluation()
     report: StudyReport = StudyReport()
     num_workers: int | None = resource(None, ge=1)  # processes of one thread each; None: one a core
+    cluster: dict[str, dict[str, Any]] = resource({})  # kind of step -> what to ask Slurm for; `default` is below all
+    peak_tflops: float = resource(989.0, gt=0)  # of one GPU in the runs' precision; 989 is an H100's in bf16, dense
+    reached_share: float = resource(0.35, gt=0, le=1)  # of the peak: an assumption until measured
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which pairs the grid is trained on, and the test splits."""
+        found = self.corpus or self.world
+        assert found is not None
+        return found.coverage
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_world_by_default(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("source", "world") == "world" and values.get("world") is None:
+            return values | {"world": {}}
+        return values
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        for bases in [block.bases for block in self.grid] + [block.bases for block in self.finetune]:
-            for base in bases:
-                if base not in self.base.variants:
-                    raise ValueError(f"unknown base '{base}'; base.variants has {', '.join(self.base.variants)}")
+    def _one_source(self) -> Self:
+        if (self.source == "corpus") != (self.corpus is not None):
+            raise ValueError(f"source is '{self.source}'; [corpus] goes with source = \"corpus\" and with no other")
+        if self.source == "corpus" and self.world is not None:
+            raise ValueError("source is 'corpus', which has no [world]; remove one of the two")
+        for kind, values in self.cluster.items():
+            if kind not in OTHER_JOBS:
+                raise ValueError(f"cluster.{kind}: known are {', '.join(OTHER_JOBS)}; trainings have training.cluster")
+            build_config(ClusterConfig, values, f"cluster.{kind}")
+        return self
+
+    @model_validator(mode="after")
+    def _bases_are_known(self) -> Self:
+        origins = [(origin.base, origin.size) for origin in self.checkpoints]
+        for name, size in origins:
+            if origins.count((name, size)) > 1 or name in self.base.variants:
+                raise ValueError(f"checkpoints: base '{name}' of size {size} comes twice, here or in base.variants")
+        named = [(block.bases, block.sizes) for block in self.grid]
+        named += [(block.bases, block.sizes) for block in self.finetune]
+        for bases, sizes in named:
+            for base, size in product(bases, sizes):
+                made = base in self.base.variants
+                if not made and base not in {name for name, _ in origins}:
+                    known = [*self.base.variants, *dict.fromkeys(name for name, _ in origins)]
+                    raise ValueError(f"unknown base '{base}'; base.variants and checkpoints have {', '.join(known)}")
+                if not made and (base, size) not in origins:
+                    raise ValueError(f"checkpoints: base '{base}' has no size {size}")
+                if made and not size.startswith("micro-"):
+                    raise ValueError(f"base '{base}' is made in small; size {size} needs an entry in checkpoints")
+        used = {size for block in self.grid for size in block.sizes}
+        own = [settings.size for settings in self.sizes]
+        for size in own:
+            if size not in used or own.count(size) > 1:
+                raise ValueError(f"sizes: {size} is in no block of the grid, or comes twice here")
+        return self
+
+    @model_validator(mode="after")
+    def _finetuning_has_its_runs(self) -> Self:
         trained = {
             (size, base, seed, budget)
             for block in self.grid
@@ -120,6 +223,8 @@ class StudyConfig(ConfigModel):
             for size, base, seed, budget in product(block.sizes, block.bases, block.seeds, (*block.budgets, None))
         }
         for tuned in self.finetune:
+            if tuned.num_images is not None and self.source == "corpus":
+                raise ValueError('finetune: num_images is of a world; with source = "corpus" give finetune.corpus')
             for size, base, seed in product(tuned.sizes, tuned.bases, tuned.seeds):
                 if (size, base, seed, tuned.from_budget) not in trained:
                     budget = "" if tuned.from_budget is None else f" and budget {tuned.from_budget}"
@@ -127,3 +232,29 @@ class StudyConfig(ConfigModel):
                         f"finetune: no main run of size {size}, base {base}, seed {seed}{budget} in the grid"
                     )
         return self
+
+
+def load_study(path: Path, overrides: list[str]) -> StudyConfig:
+    """From a study's TOML file, its config.json or its folder. Files that it names become what is in them."""
+    path = path / "config.json" if path.is_dir() else path
+    values = read_values(path)
+    _inline(values, "training", path.parent)
+    for name, keys in (("sizes", ("training", "finetuning")), ("finetune", ("training",))):
+        blocks = values.get(name)
+        for block in blocks if isinstance(blocks, list) else []:
+            for key in keys:
+                _inline(block, key, path.parent)
+    apply_overrides(StudyConfig, values, overrides)
+    return build_config(StudyConfig, values, str(path))
+
+
+def _inline(table: Any, key: str, folder: Path) -> None:
+    """A training's file in place of its name, without what the study sets: its model, its budgets, ..."""
+    if isinstance(table, dict) and isinstance(table.get(key), str):
+        fragment = read_values(folder / table[key])
+        for name in SET_BY_STUDY:
+            first, _, rest = name.partition(".")
+            place = fragment.get(first) if rest else fragment
+            if isinstance(place, dict):
+                place.pop(rest or first, None)
+        table[key] = fragment

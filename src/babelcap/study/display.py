@@ -13,6 +13,7 @@ from babelcap.study.graph import Step
 
 KINDS = {
     "world": "worlds",
+    "corpus": "corpora",
     "base": "base models",
     "prepare": "captioners",
     "train": "trainings",

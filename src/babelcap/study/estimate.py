@@ -16,6 +16,7 @@ TIMING = "timing.json"
 # Units a second on one core, and seconds that every step of the kind takes: images, samples, captions.
 DEFAULTS: Mapping[str, tuple[float, float]] = {
     "world": (200.0, 2.0),
+    "corpus": (20_000.0, 1.0),
     "base": (150.0, 3.0),
     "prepare": (3.0, 0.0),
     "train": (235.0, 4.0),

@@ -12,20 +12,21 @@ from typing import Any
 
 from babelcap.coverage import CAPTION, Pair
 from babelcap.data.store.index import CorpusIndex
+from babelcap.measures import EVAL, Variant
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import write_json
-from babelcap.study.grid import FINETUNED, Plan, PlannedRun
+from babelcap.study.grid import FINETUNED, GridRun, StudyGraph
 from babelcap.study.steps import CAPTIONS
 
 GALLERY = "gallery.json"
-SPLIT, SHOWN = "eval", ("plain", "prefix")
+SHOWN: tuple[Variant, ...] = ("plain", "prefix")
 
 
-def shown_runs(plan: Plan) -> list[PlannedRun]:
+def shown_runs(graph: StudyGraph) -> list[GridRun]:
     """The main run of most samples of the largest model, with its fine-tuned one and its controls; one seed."""
-    settings = plan.config.report
-    main = [run for run in plan.runs if run.kind == "main" and run.captions is not None]
+    settings = graph.config.report
+    main = [run for run in graph.runs if run.kind == "main" and run.captions is not None]
     if settings.gallery_size is not None:
         main = [run for run in main if run.size == settings.gallery_size]
     if not main:
@@ -34,7 +35,7 @@ def shown_runs(plan: Plan) -> list[PlannedRun]:
     best = max(main, key=lambda run: (parameters[run.size], run.leg, -run.seed, run.base == "balanced"))
     beside = [
         run
-        for run in plan.runs
+        for run in graph.runs
         if run.kind != "main"
         and run.captions is not None
         and (run.size, run.base, run.seed) == (best.size, best.base, best.seed)
@@ -43,27 +44,27 @@ def shown_runs(plan: Plan) -> list[PlannedRun]:
     return [best, *sorted(beside, key=lambda run: (order[run.kind], run.name))]
 
 
-def make_gallery(plan: Plan, study: Path) -> dict[str, Any]:
-    runs = shown_runs(plan)
-    if not runs or not plan.config.report.num_pictures:
+def make_gallery(graph: StudyGraph, study: Path) -> dict[str, Any]:
+    runs = shown_runs(graph)
+    if not runs or not graph.config.report.num_pictures:
         return {"pictures": []}
     captions = {run.name: _read_captions(run, study) for run in runs}
-    keys = _choose(captions[runs[0].name], plan)
-    index = CorpusIndex.open(study / plan.world.folder)
+    keys = _choose(captions[runs[0].name], graph)
+    index = CorpusIndex.open(graph.pictures.place(study))
     numbers = {index.key(number): number for number in range(index.num_images)}
     return {"pictures": [_picture(key, numbers[key], index, captions) for key in keys]}
 
 
-def _read_captions(run: PlannedRun, study: Path) -> list[dict[str, Any]]:
+def _read_captions(run: GridRun, study: Path) -> list[dict[str, Any]]:
     assert run.captions is not None
     path = study / run.captions.folder / CAPTIONS
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["split"] == SPLIT and line["variant"] in SHOWN]
+    return [line for line in lines if line["split"] == EVAL and line["variant"] in SHOWN]
 
 
-def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
+def _choose(captions: Sequence[dict[str, Any]], graph: StudyGraph) -> list[str]:
     """Keys spread over the order of objects named with their colour, with prefix, in the languages of the hole."""
-    coverage = plan.config.world.coverage
+    coverage = graph.config.coverage
     unseen = coverage.caption_languages(seen=False)
     points: dict[str, float] = {}
     for line in captions:
@@ -71,7 +72,7 @@ def _choose(captions: Sequence[dict[str, Any]], plan: Plan) -> list[str]:
             share = line["score"]["num_colours_right"] / max(1, line["score"]["num_objects"])
             points[line["key"]] = points.get(line["key"], 0.0) + share
     ranked = sorted(points, key=lambda key: (-points[key], key))
-    num = min(plan.config.report.num_pictures, len(ranked))
+    num = min(graph.config.report.num_pictures, len(ranked))
     places = [round(place * (len(ranked) - 1) / max(1, num - 1)) for place in range(num)]
     return [ranked[place] for place in dict.fromkeys(places)]
 
@@ -88,17 +89,19 @@ def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list
 
 
 def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
-    score = line["score"]
-    return {
-        "run": run,
-        "language": line["language"],
-        "variant": line["variant"],
-        "text": line["text"],
-        "language_right": score["right_language"],
-        "objects_right": score["num_objects_right"] / max(1, score["num_objects"]),
-        "colours_right": score["num_colours_right"] / max(1, score["num_colours_stated"]),
-    }
+    """The whole caption, whether all of it is right, and the words of it that are not: [start, end, what].
+
+    Right is what names something of the picture, in the language asked for and well formed, and says nothing wrong.
+    """
+    score, marks = line["score"], line.get("marks")
+    kept = {name: line[name] for name in ("language", "variant", "text")}
+    kept |= {"run": run, "language_right": score["right_language"]}
+    if marks is None:
+        return kept
+    marks = [list(mark.values()) if isinstance(mark, dict) else list(mark) for mark in marks]
+    right = line["right"] and not marks and score["well_formed"] and score["num_objects_right"] > 0
+    return kept | {"marks": marks, "right": bool(right)}
 
 
-def write_gallery(plan: Plan, study: Path) -> None:
-    write_json(study / GALLERY, make_gallery(plan, study))
+def write_gallery(graph: StudyGraph, study: Path) -> None:
+    write_json(study / GALLERY, make_gallery(graph, study))

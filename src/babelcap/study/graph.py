@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from babelcap.storage import read_json
+from babelcap.storage import read_json_object
 
 DONE = "done.json"
 # Where each kind of step lies, and the version of what it does: raising it makes such steps run again.
 ROOMS: Mapping[str, tuple[str, int]] = {
     "world": ("world", 1),
+    "corpus": ("corpora", 1),
     "base": ("bases", 1),
     "prepare": ("models", 1),
     "train": ("runs", 1),
@@ -40,6 +41,7 @@ class Step:
     units: float = 1.0
     size: str = ""  # of the model, for estimates
     path: str = ""  # of the step's folder, where something else named it by what it computes
+    at: str = ""  # where what it gives lies, if it was there before: a user's corpus or model
 
     @cached_property
     def hash(self) -> str:
@@ -61,12 +63,16 @@ class Step:
         """Relative to the study's folder."""
         return Path(self.path) if self.path else Path(ROOMS[self.kind][0]) / f"{self.slug}-{self.hash[:8]}"
 
+    def place(self, study: Path) -> Path:
+        """Where steps that need this one find what it gives."""
+        return Path(self.at) if self.at else study / self.folder
+
     def done(self, study: Path) -> dict[str, Any] | None:
         """What the finished step left, or None."""
         marker = study / self.folder / DONE
         if not marker.is_file():
             return None
-        values: dict[str, Any] = read_json(marker)
+        values = read_json_object(marker)
         return values if values.get("hash") == self.hash else None
 
     def job(self, study: Path) -> dict[str, Any]:
@@ -75,12 +81,12 @@ class Step:
             "kind": self.kind,
             "name": self.name,
             "hash": self.hash,
-            "slug": self.slug,
+            "at": self.at,
             "study": str(study),
             "folder": str(study / self.folder),
             "settings": self.settings,
             "resources": self.resources,
-            "inputs": {role: str(study / step.folder) for role, step in self.inputs.items()},
+            "inputs": {role: str(step.place(study)) for role, step in self.inputs.items()},
             "units": self.units,
             "size": self.size,
         }

@@ -1,32 +1,36 @@
-"""From a study's configuration to its steps: worlds, bases, prepared models, runs, fine-tuning and their measures."""
+"""From a study's configuration to its graph: pictures, captioners, runs with their controls, fine-tuning, measures."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from babelcap.bases.config import BaseConfig
-from babelcap.bases.recipe import SHIPPED, Base, needed_bases
+from babelcap.config import content_hash
 from babelcap.coverage import Coverage
+from babelcap.data.feed.batches import BatchConfig
+from babelcap.measures import EVAL, HOLDOUT
 from babelcap.models.sizing.sizes import get_size
 from babelcap.study.config import FinetuneBlock, StudyConfig
 from babelcap.study.graph import Step, all_steps
+from babelcap.study.sources import captioner_step, finetuning_step, pictures_step, splits_of, truth_hash
+from babelcap.study.trainings import train_config
+from babelcap.training.config import TrainConfig
 from babelcap.training.schedule import num_trained_steps, plan_legs
-from babelcap.world.corpus import WorldConfig
 
-FINETUNED = "finetuned"
-FINETUNE_WORLD_SEED = 1_000_003  # added to the world's, so that fine-tuning has pictures of its own
+MAIN, FINETUNED = "main", "finetuned"
+# Controls: the task that training leaves out, and the task whose annotations get other pictures.
+WITHOUT = {"no-translation": "translation"}
+EXCHANGED = {"unfit-translation": "translation"}
+ONLY_TRAINING = {"prefix_probability", "source_mask_probability"}  # of how a batch is read
 NUM_LOSS_PASSES = 2  # with the own picture and with another's
 
 
 @dataclass(frozen=True)
-class PlannedRun:
+class GridRun:
     """One record to be: a budget of a training, with what was measured of it before and after."""
 
     name: str
     kind: str
+    started_from: str  # the main run, where this one is fine-tuned
     family: str
     size: str
     base: str
@@ -37,13 +41,21 @@ class PlannedRun:
     loss: Step
     captions: Step | None
 
+    @property
+    def ends(self) -> list[Step]:
+        """The steps that its record is made of, beside those that they stand on."""
+        return [step for step in (self.initial, self.loss, self.captions) if step is not None]
+
 
 @dataclass(frozen=True)
-class Plan:
+class StudyGraph:
     config: StudyConfig
-    world: Step
-    runs: tuple[PlannedRun, ...]
+    pictures: Step
+    runs: tuple[GridRun, ...]
     steps: list[Step] = field(default_factory=list)  # inputs first
+
+    def with_runs(self, runs: list[GridRun]) -> "StudyGraph":
+        return replace(self, runs=tuple(runs), steps=all_steps(step for run in runs for step in run.ends))
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,22 @@ class Cell:
     @property
     def slug(self) -> str:
         run = f"{self.size}.{self.base}.s{self.seed}"
-        return run if self.kind == "main" else f"{run}.{self.kind}"
+        return run if self.kind == MAIN else f"{run}.{self.kind}"
 
 
-def plan_study(config: StudyConfig) -> Plan:
-    return _Planner(config).plan()
+class Training(NamedTuple):
+    """A training step of a cell, with what its runs are made from."""
+
+    cell: Cell
+    kind: str
+    step: Step
+    initial: Step
+    settings: TrainConfig
+    started_from: str = ""
+
+
+def study_graph(config: StudyConfig) -> StudyGraph:
+    return _Builder(config).build()
 
 
 def grid_cells(config: StudyConfig) -> dict[Cell, tuple[int, ...]]:
@@ -74,156 +97,120 @@ def grid_cells(config: StudyConfig) -> dict[Cell, tuple[int, ...]]:
     return {cell: tuple(sorted(found)) for cell, found in budgets.items()}
 
 
-class _Planner:
+class _Builder:
     def __init__(self, config: StudyConfig) -> None:
         self.config = config
-        self.coverage: Coverage = config.world.coverage
-        self.world = self._world_step("main", config.world)
-        self.runs: list[PlannedRun] = []
-        self.trainings: dict[Cell, Step] = {}
+        self.coverage = config.coverage
+        self.splits = splits_of(config)
+        self.truth = truth_hash(config)
+        self.pictures = pictures_step(config)
+        self.runs: list[GridRun] = []
+        self.trainings: dict[tuple[Cell, int], Step] = {}
 
-    def plan(self) -> Plan:
+    def build(self) -> StudyGraph:
         cells = grid_cells(self.config)
         for cell, budgets in cells.items():
             self._add_cell(cell, budgets)
         for block in self.config.finetune:
             for size, base, seed in product(block.sizes, block.bases, block.seeds):
-                cell = Cell("main", size, base, seed)
+                cell = Cell(MAIN, size, base, seed)
                 self._add_finetuning(cell, block, block.from_budget or cells[cell][-1])
-        runs = tuple(sorted(self.runs, key=lambda run: run.name))
-        ends = [step for run in runs for step in (run.initial, run.loss, run.captions) if step is not None]
-        return Plan(self.config, self.world, runs, all_steps(ends))
-
-    def _world_step(self, slug: str, world: WorldConfig) -> Step:
-        settings = world.model_dump(mode="json", exclude={"num_workers"})
-        units = world.num_images + world.num_eval_images + world.num_holdout_images
-        return Step("world", slug, settings, units=units)
-
-    def _prepared(self, size: str, variant: str) -> Step:
-        """The bases of a captioner, and the captioner made of them."""
-        config = self.config.base
-        resources = {"config": config.model_dump(mode="json")}
-        built: dict[str, Step] = {}
-        for base in needed_bases(config, size, variant):
-            needs = {"tower": built["tower"]} if base.kind == "florence" else {}
-            values = {"kind": base.kind, "letter": base.letter, "variant": base.variant}
-            is_shipped = config.use_shipped and is_in_package(base)
-            built[base.kind] = Step(
-                "base",
-                base.name.rpartition("-")[0],
-                values | {"recipe": base.recipe},
-                needs,
-                resources,
-                units=1.0 if is_shipped else _base_units(config, base.kind),
-                size="shipped" if is_shipped else f"{base.kind}-{base.letter}",
-                path=f"bases/{base.name}",
-            )
-        settings = {"size": size, "seed": config.seed}
-        return Step("prepare", f"{size}.{variant}", settings, built, size=size)
-
-    def _corpus(self, kind: str) -> Step:
-        if kind != "unfit-translation":
-            return self.world
-        # Only its training texts are read: the tokenizers and what is evaluated are those of the main world.
-        changes = {"match_probability": 0.0, "num_eval_images": 0, "num_holdout_images": 0, "num_text_lines": 0}
-        return self._world_step("unfit", self.config.world.model_copy(update=changes))
-
-    def _train_coverage(self, kind: str) -> Coverage:
-        if kind != "no-translation":
-            return self.coverage
-        coverage = self.coverage
-        seen = [str(pair) for pair in coverage.seen_pairs if not coverage.task(pair.task).needs_source]
-        return Coverage(**(coverage.model_dump() | {"seen": tuple(seen)}))
-
-    def _settings(self, size: str, coverage: Coverage) -> dict[str, Any]:
-        training = self.config.training
-        weights = training.weights
-        if isinstance(weights, dict):
-            weights = {pair: weight for pair, weight in weights.items() if pair in coverage.seen}
-        shared = training.model_dump(
-            mode="json", exclude={"learning_rates", "policies", "weights", "checkpoint_every_steps"}
-        )
-        return shared | {
-            "learning_rate": training.learning_rates.get(size, training.learning_rate),
-            "policy": training.policies.get(size, training.policy),
-            "weights": weights,
-            "coverage": coverage.model_dump(mode="json"),
-            "image_size_px": get_size(size).image_size_px,
-        }
+        graph = StudyGraph(self.config, self.pictures, ())
+        return graph.with_runs(sorted(self.runs, key=lambda run: run.name))
 
     def _add_cell(self, cell: Cell, budgets: tuple[int, ...]) -> None:
-        config = self.config.training
-        prepared = self._prepared(cell.size, cell.base)
-        settings = self._settings(cell.size, self._train_coverage(cell.kind))
-        settings |= {"budgets": list(budgets), "seed": cell.seed}
-        legs = plan_legs(budgets, config.schedule)
-        inputs = {"model": prepared, "corpus": self._corpus(cell.kind)}
-        resources = {"checkpoint_every_steps": config.checkpoint_every_steps}
-        units = num_trained_steps(legs) * config.batch_size
-        train = Step("train", cell.slug, settings, inputs, resources, units, cell.size)
-        self.trainings[cell] = train
-        initial = self._loss_step(f"{cell.size}.{cell.base}.initial", cell.size, prepared, "")
-        for leg in legs:
-            if leg.budget is not None:
-                is_final = leg.budget == budgets[-1]
-                self._add_run(f"{cell.slug}.b{leg.budget:06d}", cell.kind, cell, train, initial, leg.name, is_final)
+        """Budgets that branch off one trunk are one training; where each stands alone, each is a step of its own."""
+        prepared = captioner_step(self.config, cell.size, cell.base)
+        branch = self._settings(cell, budgets).schedule.kind == "wsd"
+        for group in [budgets] if branch else [(budget,) for budget in budgets]:
+            settings = self._settings(cell, group)
+            slug = cell.slug if branch else f"{cell.slug}.b{group[0]:06d}"
+            step = self._train_step("train", slug, settings, {"model": prepared, "corpus": self.pictures})
+            initial = self._loss_step(f"{cell.size}.{cell.base}.initial", prepared, "", settings)
+            for budget in group:
+                self.trainings[cell, budget] = step
+                training = Training(cell, cell.kind, step, initial, settings)
+                self._add_run(f"{cell.slug}.b{budget:06d}", training, budget, budget == budgets[-1])
+
+    def _settings(self, cell: Cell, budgets: tuple[int, ...]) -> TrainConfig:
+        without = WITHOUT.get(cell.kind)
+        seen = [pair for pair in self.coverage.seen_pairs if str(pair.task) != without]
+        coverage = Coverage(**(self.coverage.model_dump() | {"seen": tuple(map(str, seen))}))
+        own: dict[str, Any] = {
+            "name": cell.slug,
+            "seed": cell.seed,
+            "budgets": list(budgets),
+            "coverage": coverage.model_dump(mode="json"),
+            "data": {"split": self.splits.train_split, "exchange_images": EXCHANGED.get(cell.kind)},
+        }
+        return train_config(self.config, cell.size, own)
 
     def _add_finetuning(self, cell: Cell, block: FinetuneBlock, budget: int) -> None:
-        config = self.config
-        changes = {
-            "coverage": self.coverage.full(),
-            "num_images": block.num_images,
-            "seed": config.world.seed + FINETUNE_WORLD_SEED,
-            "num_eval_images": 0,
-            "num_holdout_images": 0,
-            "num_text_lines": 0,
-        }
-        corpus = self._world_step("full", config.world.model_copy(update=changes))
-        source = f"budget-{budget:06d}"
-        settings = self._settings(cell.size, self.coverage.full())
-        settings |= {
-            "model": source,
-            "budgets": [block.num_steps],
-            "seed": cell.seed,
-            "batch_size": block.batch_size,
-            "learning_rate": block.learning_rate,
-            "schedule": config.training.schedule.model_dump(mode="json") | {"kind": "cosine"},
-            "prefix_probability": 0.0,
-        }
-        settings["schedule"]["warmup_steps"] = min(settings["schedule"]["warmup_steps"], block.num_steps // 4)
-        started_from = self.trainings[cell]
-        units = block.num_steps * block.batch_size
+        source, started_from = f"budget-{budget:06d}", self.trainings[cell, budget]
         slug = f"{cell.slug}.{FINETUNED}.from{budget:06d}"
-        inputs = {"model": started_from, "corpus": corpus}
-        tuned = Step("finetune", slug, settings, inputs, {}, units, cell.size)
-        initial = self._loss_step(f"{cell.slug}.b{budget:06d}", cell.size, started_from, f"{source}/model")
-        name = f"{slug}.b{block.num_steps:06d}"
-        leg = plan_legs((block.num_steps,), config.training.schedule)[0].name
-        self._add_run(name, FINETUNED, cell, tuned, initial, leg, is_final=True)
+        own = {
+            "name": slug,
+            "seed": cell.seed,
+            "budgets": [block.num_steps],
+            "coverage": self.coverage.full().model_dump(mode="json"),
+            "data": {"split": block.split},
+        }
+        settings = train_config(self.config, cell.size, own, block)
+        inputs = {"model": started_from, "corpus": finetuning_step(self.config, block)}
+        step = self._train_step("finetune", slug, settings, inputs, f"{source}/model")
+        main = f"{cell.slug}.b{budget:06d}"
+        initial = self._loss_step(main, started_from, f"{source}/model", settings)
+        if initial.hash not in {run.loss.hash for run in self.runs}:  # read in another way: with larger images, mostly
+            initial = self._loss_step(f"{slug}.initial", started_from, f"{source}/model", settings)
+        training = Training(cell, FINETUNED, step, initial, settings, main)
+        self._add_run(f"{slug}.b{block.num_steps:06d}", training, block.num_steps, is_final=True)
 
-    def _add_run(self, name: str, kind: str, cell: Cell, train: Step, initial: Step, leg: str, is_final: bool) -> None:
+    def _train_step(
+        self, kind: str, slug: str, settings: TrainConfig, inputs: dict[str, Step], model: str = ""
+    ) -> Step:
+        """`model` is the folder of the captioner within what the step before it gives."""
+        named = {"training": content_hash(settings), "model": model}
+        resources = {"config": settings.model_dump(mode="json")}
+        units = num_trained_steps(plan_legs(settings.budgets, settings.schedule)) * settings.batch_size
+        return Step(kind, slug, named, inputs, resources, units, inputs["model"].size)
+
+    def _add_run(self, name: str, training: Training, budget: int, is_final: bool) -> None:
+        cell, leg = training.cell, f"budget-{budget:06d}"
         model = f"{leg}/model"
-        loss = self._loss_step(name, cell.size, train, model)
-        captions = self._captions_step(name, cell.size, train, model, is_final)
-        family = get_size(cell.size).family
-        run = PlannedRun(name, kind, family, cell.size, cell.base, cell.seed, leg, train, initial, loss, captions)
+        run = GridRun(
+            name=name,
+            kind=training.kind,
+            started_from=training.started_from,
+            family=get_size(cell.size).family,
+            size=cell.size,
+            base=cell.base,
+            seed=cell.seed,
+            leg=leg,
+            train=training.step,
+            initial=training.initial,
+            loss=self._loss_step(name, training.step, model, training.settings),
+            captions=self._captions_step(name, training.step, model, training.settings, is_final),
+        )
         self.runs.append(run)
 
-    def _loss_step(self, slug: str, size: str, source: Step, model: str) -> Step:
-        settings = self._evaluated(size, model) | {"loss_samples": self.config.evaluation.loss_samples}
-        units = self.config.evaluation.loss_samples * len(self.coverage.evaluated_pairs) * NUM_LOSS_PASSES
-        inputs = {"model": source, "world": self.world}
-        return Step("loss", slug, settings, inputs, self._resources(), units, size)
+    def _loss_step(self, slug: str, source: Step, model: str, trained: TrainConfig) -> Step:
+        num_samples = self.config.evaluation.loss_samples
+        settings = {"model": model, "loss_samples": num_samples, "split": self.splits.eval_split}
+        units = num_samples * len(self.coverage.evaluated_pairs) * NUM_LOSS_PASSES
+        return self._measure_step("loss", slug, settings, source, trained, units)
 
-    def _captions_step(self, slug: str, size: str, source: Step, model: str, is_final: bool) -> Step | None:
+    def _captions_step(self, slug: str, source: Step, model: str, trained: TrainConfig, is_final: bool) -> Step | None:
         config = self.config.evaluation
         variants = config.final_variants if is_final else config.variants
-        if not variants or not config.num_captions:
+        if not variants or not config.num_captions or self.truth is None:
             return None
-        num_pictures = {"eval": config.num_captions}
-        if is_final and config.num_holdout_captions and self.config.world.num_holdout_images:
-            num_pictures["holdout"] = config.num_holdout_captions
-        settings = self._evaluated(size, model) | {
+        num_pictures = {EVAL: config.num_captions}
+        if is_final and config.num_holdout_captions and self.splits.holdout_split is not None:
+            num_pictures[HOLDOUT] = config.num_holdout_captions
+        settings = {
+            "model": model,
+            "truth": self.truth,
+            "splits": {EVAL: self.splits.eval_split, HOLDOUT: self.splits.holdout_split},
             "num_pictures": num_pictures,
             "variants": list(variants),
             "style": str(config.style),
@@ -231,32 +218,13 @@ class _Planner:
             "max_new_tokens": config.max_new_tokens,
         }
         units = sum(num_pictures.values()) * len(variants) * len(self.coverage.languages)
-        inputs = {"model": source, "world": self.world}
-        return Step("captions", slug, settings, inputs, self._resources(), units, size)
+        return self._measure_step("captions", slug, settings, source, trained, units)
 
-    def _evaluated(self, size: str, model: str) -> dict[str, Any]:
-        training = self.config.training
-        return {
-            "model": model,
-            "image_size_px": get_size(size).image_size_px,
-            "max_prompt_tokens": training.max_prompt_tokens,
-            "max_target_tokens": training.max_target_tokens,
-        }
-
-    def _resources(self) -> dict[str, Any]:
-        return {"batch_size": self.config.evaluation.batch_size}
-
-
-def is_in_package(base: Base) -> bool:
-    """Whether its weights come with the package, so that it need not be trained."""
-    return (Path(str(files("babelcap.bases"))) / SHIPPED / f"{base.name}.safetensors").is_file()
-
-
-def _base_units(config: BaseConfig, kind: str) -> float:
-    """Samples that the base is trained on."""
-    name = {"tower": "tower", "florence": "caption", "gemma": "language"}[kind]
-    return float(getattr(config, f"{name}_steps") * getattr(config, f"{name}_batch_size"))
-
-
-def captioned_runs(plan: Plan) -> Iterator[PlannedRun]:
-    return (run for run in plan.runs if run.captions is not None)
+    def _measure_step(
+        self, kind: str, slug: str, settings: dict[str, Any], source: Step, trained: TrainConfig, units: float
+    ) -> Step:
+        """On the study's pictures, read as the training reads its own."""
+        read = trained.data.model_dump(mode="json", include=set(BatchConfig.model_fields) - ONLY_TRAINING)
+        settings = settings | {"data": read, "coverage": self.coverage.model_dump(mode="json")}
+        resources = {"batch_size": self.config.evaluation.batch_size, "image_features": trained.data.image_features}
+        return Step(kind, slug, settings, {"model": source, "pictures": self.pictures}, resources, units, source.size)

@@ -5,22 +5,22 @@
 
 from pathlib import Path
 
-from babelcap.records import EvalResult, RunRecord, write_run_records
+from babelcap.measures import CHANCE, EVAL, UNSEEN
+from babelcap.records import EvalResult, RunRecord, initial_losses, write_run_records
 from babelcap.storage import read_json
-from babelcap.study.grid import Plan, PlannedRun
+from babelcap.study.grid import GridRun, StudyGraph
 from babelcap.study.steps import read_results
 
 RUNS = "runs.jsonl"
-T_MEASURE = "cross_entropy/sample_mean/raw"
-CHANCE = "/chance"
+OF_CHANCE = f"/{CHANCE}"
 
 
-def collect_records(plan: Plan, study: Path) -> list[RunRecord]:
+def collect_records(graph: StudyGraph, study: Path) -> list[RunRecord]:
     """One record a run, in the order of their names."""
-    return [collect_record(run, plan.config.name, study) for run in plan.runs]
+    return [collect_record(run, graph.config.name, study) for run in graph.runs]
 
 
-def collect_record(run: PlannedRun, study_name: str, study: Path) -> RunRecord:
+def collect_record(run: GridRun, study_name: str, study: Path) -> RunRecord:
     trained = RunRecord.model_validate(read_json(study / run.train.folder / run.leg / "record.json"))
     initial = read_results(study / run.initial.folder)
     results = read_results(study / run.loss.folder)
@@ -31,15 +31,17 @@ def collect_record(run: PlannedRun, study_name: str, study: Path) -> RunRecord:
         update={
             "run": run.name,
             "study": study_name,
+            "kind": run.kind,
+            "started_from": run.started_from,
             "family": run.family,
             "size": run.size,
             "base": run.base,
             "seed": run.seed,
-            "T": next((result.per_split for result in initial if result.measure == T_MEASURE), {}),
+            "T": initial_losses(initial),
             "initial": initial,
             "results": results,
             "config_hash": run.train.hash,
-            "extra": extra | {"kind": run.kind, "chance": chance_of(results)},
+            "extra": extra | {"chance": chance_of(results)},
         }
     )
 
@@ -47,13 +49,13 @@ def collect_record(run: PlannedRun, study_name: str, study: Path) -> RunRecord:
 def chance_of(results: list[EvalResult]) -> dict[str, float]:
     """What blind captions reach, by measure: language, objects, ..."""
     return {
-        result.measure.removesuffix(CHANCE).rpartition("/")[2]: result.per_split["unseen"]
+        result.measure.removesuffix(OF_CHANCE).rpartition("/")[2]: result.per_split[UNSEEN]
         for result in results
-        if result.measure.endswith(CHANCE) and "unseen" in result.per_split and result.split == "eval"
+        if result.measure.endswith(OF_CHANCE) and UNSEEN in result.per_split and result.split == EVAL
     }
 
 
-def write_records(plan: Plan, study: Path) -> list[RunRecord]:
-    records = collect_records(plan, study)
+def write_records(graph: StudyGraph, study: Path) -> list[RunRecord]:
+    records = collect_records(graph, study)
     write_run_records(study / RUNS, records)
     return records

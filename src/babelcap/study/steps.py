@@ -1,14 +1,14 @@
-"""What each kind of step does, in a worker process: reads its inputs' folders, writes its own, then says it is done.
+"""What each kind of step does: reads its inputs' folders, writes its own, then says that it is done.
 
 A step that was stopped starts anew in an empty folder; a training goes on from its last checkpoint.
 """
 
-import hashlib
 import json
-import math
+import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +20,47 @@ from babelcap.config import build_config
 from babelcap.coverage import Coverage, Style
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.store.index import CorpusIndex
-from babelcap.evaluation.captions import Generated, corpus_shortlists, evaluate_captions
-from babelcap.evaluation.loss import evaluate_loss
+from babelcap.errors import UserError
+from babelcap.evaluation.captions import CaptionEvaluation, Generated, corpus_shortlists, evaluate_captions
+from babelcap.evaluation.loss import LossEvaluation, evaluate_loss
+from babelcap.jobs.slurm import distributed_environment
+from babelcap.measures import EVAL
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
 from babelcap.models.network.captioner import Captioner
+from babelcap.models.sizing.info import read_size_or_folder
+from babelcap.models.sizing.sizes import get_size
 from babelcap.models.surgery.prepare import prepare
 from babelcap.records import EvalResult
-from babelcap.storage import locked, read_json, write_json, write_text
+from babelcap.storage import locked, read_json, read_json_object, text_sha256, write_json, write_text
 from babelcap.study.graph import DONE
-from babelcap.training.config import OptimiserConfig, TrainConfig
-from babelcap.training.features import FeatureStore, build_features, feature_key, weights_hash
+from babelcap.training.config import TrainConfig
+from babelcap.training.features import FeatureStore, open_features
+from babelcap.training.loop import Requeue
 from babelcap.training.parallel import World
 from babelcap.training.run import train
 from babelcap.world.corpus import WorldConfig, make_world
 
 RESULTS, CAPTIONS = "results.json", "captions.jsonl"
-MICRO_BATCH_SIZE = 16  # samples grouped by length: a fifth less padding than whole batches of 32
 Job = dict[str, Any]
 
 
-def run_job(job: Job) -> dict[str, Any]:
-    """Runs a step to its end and marks it done. What a step leaves behind is the same however often it was stopped."""
+def run_in_worker(job: Job) -> dict[str, Any]:
+    """What a local worker of one thread does. Asked to stop, a training has saved: no fault, and no traceback."""
     torch.set_num_threads(1)
+    try:
+        return run_step(job)
+    except Requeue as stopped:
+        raise UserError(str(stopped)) from None
+
+
+def run_step(job: Job) -> dict[str, Any]:
+    """Runs a step to its end and marks it done. What a step leaves behind is the same however often it was stopped."""
     folder = Path(job["folder"])
-    with locked(Path(job["study"]) / "locks" / f"{folder.parent.name}-{folder.name}"):
+    rank = int(distributed_environment(os.environ).get("RANK", 0))
+    with _alone(job, folder) if rank == 0 else nullcontext():
         marker = folder / DONE
-        if marker.is_file():
-            found: dict[str, Any] = read_json(marker)
+        if marker.is_file() and (found := read_json_object(marker)).get("hash") == job["hash"]:
             return found
         if job["kind"] not in RESUMABLE:
             shutil.rmtree(folder, ignore_errors=True)
@@ -58,13 +71,26 @@ def run_job(job: Job) -> dict[str, Any]:
         # A training that was stopped took longer than what is measured here; its records know.
         values["seconds"] = round(time.perf_counter() - started, 3)
         values["cpu_seconds"] = round(time.process_time() - busy, 3)  # less, where others used the core
-        write_json(marker, values)
+        if rank == 0:
+            write_json(marker, values)
         return values
+
+
+def _alone(job: Job, folder: Path) -> AbstractContextManager[None]:
+    """One process (with its ranks) at a time works on a step, whoever launched it."""
+    return locked(Path(job["study"]) / "locks" / f"{folder.parent.name}-{folder.name}")
 
 
 def _make_world(job: Job, folder: Path) -> None:
     make_world(folder, build_config(WorldConfig, job["settings"] | {"num_workers": 1}))
     CorpusIndex.open(folder)
+
+
+def _open_corpus(job: Job, folder: Path) -> None:
+    """Builds the index beside the user's corpus where there is none, and sees that the splits are there."""
+    index = CorpusIndex.open(Path(job["at"]))
+    for split in job["settings"]["splits"]:
+        index.pairs(split)
 
 
 def _make_base(job: Job, folder: Path) -> None:
@@ -75,142 +101,99 @@ def _make_base(job: Job, folder: Path) -> None:
 
 
 def _prepare(job: Job, folder: Path) -> None:
-    """The surgery, exactly as it is done with published models."""
-    inputs, settings = job["inputs"], job["settings"]
-    gemma = inputs.get("gemma") or Path(inputs["florence"]) / DECODER_TOKENIZER
-    prepare(settings["size"], inputs["florence"], gemma, folder, seed=settings["seed"], overwrite=True)
+    """The surgery, the same for bases in small and for published models; a captioner that is ready is looked at."""
+    inputs, settings, named = job["inputs"], job["settings"], job["resources"]
+    if job["at"]:
+        found = "florence" if read_size_or_folder(job["at"]).decoder_config.kind == "bart" else "gemma"
+        if found != get_size(settings["size"]).family:
+            raise UserError(f"checkpoints: {job['at']} has a {found} decoder, size {settings['size']} has not")
+        return
+    florence = named.get("florence") or inputs["florence"]
+    gemma = named.get("gemma") or inputs.get("gemma") or Path(inputs["florence"]) / DECODER_TOKENIZER
+    dtype = settings.get("dtype", "float32")
+    prepare(settings["size"], florence, gemma, folder, dtype=dtype, seed=settings["seed"], overwrite=True)
 
 
 def _train(job: Job, folder: Path) -> None:
     """Also fine-tuning, whose model is a leg of another training."""
-    settings, corpus = job["settings"], Path(job["inputs"]["corpus"])
-    model = Path(job["inputs"]["model"])
-    if "model" in settings:
-        model = model / settings["model"] / "model"
-    open_features(load_model(model, dtype=torch.float32), CorpusIndex.open(corpus), settings["image_size_px"])
-    train(train_config(job, model, corpus, folder))
+    config = build_config(TrainConfig, job["resources"]["config"], job["name"])
+    data = config.data.model_copy(update={"corpus": Path(job["inputs"]["corpus"])})
+    model = Path(job["inputs"]["model"]) / job["settings"]["model"]
+    train(config.model_copy(update={"model": str(model), "output": folder, "data": data}))
 
 
-def train_config(job: Job, model: Path, corpus: Path, folder: Path) -> TrainConfig:
-    settings = job["settings"]
-    batch = ("image_size_px", "max_prompt_tokens", "max_target_tokens", "prefix_probability", "source_mask_probability")
-    values = {
-        "name": job["slug"],
-        "model": str(model),
-        "output": str(folder),
-        **{name: settings[name] for name in ("policy", "budgets", "batch_size", "dropout", "seed", "coverage")},
-        "data": {
-            "corpus": str(corpus),
-            "mixture": {"weights": settings["weights"]},
-            "image_features": "cache",
-            "num_workers": 0,
-            **{name: settings[name] for name in batch},
-        },
-        "optimiser": {name: value for name, value in settings.items() if name in OptimiserConfig.model_fields},
-        "schedule": settings["schedule"],
-        "parallel": {
-            "micro_batch_size": math.gcd(settings["batch_size"], MICRO_BATCH_SIZE),
-            "num_threads": 1,
-            "precision": "fp32",
-        },
-        "checkpoint": {"every_steps": job["resources"].get("checkpoint_every_steps", 500), "keep": 1},
-        "log": {"trackers": [], "every_steps": 100},
-    }
-    return build_config(TrainConfig, values, job["name"])
-
-
-def open_features(model: Captioner, index: CorpusIndex, image_size_px: int) -> FeatureStore:
-    """The image tokens of a frozen tower for a whole corpus: computed by the first who asks, awaited by the others."""
-    tower = [model.encoder.vision_tower, model.encoder.projector]
-    place = index.corpus.folder / "features" / feature_key(weights_hash(tower), image_size_px)
-    model.eval()
-
-    def compute(pixels: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            return model.encode_images(pixels)
-
-    with locked(index.corpus.folder / "features" / f"{place.name}.lock"):
-        config = BatchConfig(image_size_px=image_size_px)
-        return build_features(index, place, compute, config, World(0, 1, torch.device("cpu")))
-
-
-def _open(job: Job) -> tuple[Captioner, CaptionProcessor, CorpusIndex, FeatureStore]:
-    """The model to be measured, and the main world to measure it on."""
+def _open(job: Job) -> tuple[Captioner, CaptionProcessor, CorpusIndex, FeatureStore | None]:
+    """The model to be measured, and the study's pictures to measure it on."""
     folder = Path(job["inputs"]["model"]) / job["settings"]["model"]
-    model, processor = load_model(folder, dtype=torch.float32), load_processor(folder)
-    index = CorpusIndex.open(Path(job["inputs"]["world"]))
-    return model, processor, index, open_features(model, index, job["settings"]["image_size_px"])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, processor = load_model(folder, dtype=torch.float32).to(device), load_processor(folder)
+    index = CorpusIndex.open(Path(job["inputs"]["pictures"]))
+    if job["resources"]["image_features"] != "cache":
+        return model, processor, index, None
+    data = BatchConfig(**job["settings"]["data"])
+    return model, processor, index, open_features(model, index, data, World(0, 1, device), device)
 
 
 def _measure_loss(job: Job, folder: Path) -> None:
     settings = job["settings"]
     model, processor, index, features = _open(job)
-    names = ("image_size_px", "max_prompt_tokens", "max_target_tokens")
-    results = evaluate_loss(
-        model,
-        processor,
-        index,
-        index.corpus.coverage,
-        BatchConfig(**{name: settings[name] for name in names}),
+    coverage = Coverage(**settings["coverage"])
+    options = LossEvaluation(
+        BatchConfig(**settings["data"]),
+        split=settings["split"],
         batch_size=job["resources"]["batch_size"],
         limit=settings["loss_samples"],
         image_features=features,
     )
-    _write_results(folder, results)
+    results = evaluate_loss(model, processor, index, coverage, options)
+    _write_results(folder, [result.model_copy(update={"split": EVAL}) for result in results])
 
 
 def _measure_captions(job: Job, folder: Path) -> None:
     settings = job["settings"]
+    coverage = Coverage(**settings["coverage"])
     model, processor, index, features = _open(job)
+    shortlists = _shortlists(index, coverage, processor)
     results: list[EvalResult] = []
-    generated: list[tuple[str, Generated]] = []
+    lines: list[str] = []
     for split, num_pictures in settings["num_pictures"].items():
-        found, captions = evaluate_captions(
-            model,
-            processor,
-            index,
-            index.corpus.coverage,
-            split,
-            settings["variants"],
-            num_pictures,
-            Style(settings["style"]),
-            settings["num_beams"],
-            settings["max_new_tokens"],
-            job["resources"]["batch_size"],
-            _shortlists(index, processor),
-            features,
+        options = CaptionEvaluation(
+            split=settings["splits"][split],
+            variants=tuple(settings["variants"]),
+            num_pictures=num_pictures,
+            style=Style(settings["style"]),
+            num_beams=settings["num_beams"],
+            max_new_tokens=settings["max_new_tokens"],
+            batch_size=job["resources"]["batch_size"],
+            shortlists=shortlists,
+            image_features=features,
         )
-        results += found
-        generated += [(split, caption) for caption in captions]
-    lines = [_caption_line(split, caption) for split, caption in generated]
+        found, captions = evaluate_captions(model, processor, index, coverage, options)
+        results += [result.model_copy(update={"split": split}) for result in found]
+        lines += [_caption_line(split, caption) for caption in captions]
     _write_results(folder, results)
     write_text(folder / CAPTIONS, "".join(lines))
 
 
 def _caption_line(split: str, caption: Generated) -> str:
-    values = caption._asdict() | {"split": split, "score": caption.score.model_dump(mode="json")}
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    return json.dumps(caption.values() | {"split": split}, ensure_ascii=False) + "\n"
 
 
-def _shortlists(index: CorpusIndex, processor: CaptionProcessor) -> dict[str, list[int]]:
-    """Of the main world's training text, kept beside it for each decoder tokenizer."""
+def _shortlists(index: CorpusIndex, coverage: Coverage, processor: CaptionProcessor) -> dict[str, list[int]]:
+    """Of the pictures' training text, kept beside it for each decoder tokenizer."""
     folder = index.corpus.folder / "shortlists"
     words = processor.decoder_tokenizer.backend_tokenizer.to_str()
-    path = folder / f"{_digest(words)}.json"
+    known = {"tokenizer": words, "corpus": index.corpus.content_hash, "coverage": coverage.model_dump(mode="json")}
+    path = folder / f"{text_sha256(known)[:16]}.json"
     with locked(folder / f"{path.stem}.lock"):
         if not path.is_file():
-            coverage: Coverage = index.corpus.coverage
             write_json(path, corpus_shortlists(index.corpus, coverage, processor))
         found: dict[str, list[int]] = read_json(path)
         return found
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _write_results(folder: Path, results: list[EvalResult]) -> None:
-    write_json(folder / RESULTS, [result.model_dump(mode="json") for result in results])
+    write_json(folder / RESULTS, [json.loads(result.model_dump_json()) for result in results])  # NaN as text
 
 
 def read_results(folder: Path) -> list[EvalResult]:
@@ -219,6 +202,7 @@ def read_results(folder: Path) -> list[EvalResult]:
 
 STEPS: dict[str, Callable[[Job, Path], None]] = {
     "world": _make_world,
+    "corpus": _open_corpus,
     "base": _make_base,
     "prepare": _prepare,
     "train": _train,

@@ -4,25 +4,29 @@ Fields made by `resource` change how a run is computed, not what; they are no pa
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from babelcap.config import ConfigModel, resource
+from babelcap.config import ConfigModel, PlainName, resource
 from babelcap.coverage import Coverage
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.feed.mixture import MixtureConfig
 from babelcap.jobs.slurm import ClusterConfig
+from babelcap.measures import TRAIN
+
+MAX_PROCESSES = 1024  # of one machine: more is a slip of the finger
 
 
 class DataConfig(BatchConfig):
     """How a batch is read (`BatchConfig`), and from where."""
 
     corpus: Path
-    split: str = "train"
+    split: str = TRAIN
+    exchange_images: str | None = None  # a task whose annotations get other images: a control (feed/exchange.py)
     mixture: MixtureConfig = MixtureConfig()
     image_features: Literal["compute", "cache"] = resource("compute")  # "cache": the frozen tower runs once per image
-    num_workers: int = resource(2, ge=0)
+    num_workers: int = resource(2, ge=0, le=MAX_PROCESSES)
 
 
 class OptimiserConfig(ConfigModel):
@@ -30,7 +34,7 @@ class OptimiserConfig(ConfigModel):
     gate_rate_factor: float = Field(1.0, gt=0)  # of the learning rate, for the gates of a Gemma decoder
     cross_attention_rate_factor: float = Field(1.0, gt=0)  # for the rest of the cross-attention
     weight_decay: float = Field(0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)
     max_gradient_norm: float = Field(1.0, gt=0)
 
@@ -49,7 +53,14 @@ class ParallelConfig(ConfigModel):
     replicas: int | Literal["all"] = resource(1)  # 1: sharded over all ranks; "all": replicated; between: hybrid
     precision: Literal["auto", "fp32", "bf16"] = resource("auto")  # auto: bf16 autocast on GPUs, fp32 elsewhere
     activation_checkpointing: bool = resource(False)
-    num_threads: int | None = resource(None)
+    num_threads: int | None = resource(None, ge=1, le=MAX_PROCESSES)
+
+    @field_validator("replicas")
+    @classmethod
+    def _at_least_one(cls, replicas: int | str) -> int | str:
+        if isinstance(replicas, int) and replicas < 1:
+            raise ValueError('replicas is a number of at least 1, or "all"')
+        return replicas
 
 
 class CheckpointConfig(ConfigModel):
@@ -60,21 +71,20 @@ class CheckpointConfig(ConfigModel):
 class LogConfig(ConfigModel):
     every_steps: int = resource(10, ge=1)  # of the lines on the terminal; metrics.jsonl has every step
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = resource(("tensorboard",))
-    peak_tflops: float | None = resource(None)  # of one device, to tell the share that is reached
+    peak_tflops: float | None = resource(None, gt=0)  # of one device, to tell the share that is reached
 
 
 class TrainConfig(ConfigModel):
-    name: str = resource("run")
+    name: PlainName = resource("run")
     model: str  # folder or hub id of the captioner to start from
     output: Path = resource(Path("runs/run"))
     policy: str = "pretraining"  # what trains: see `babelcap model info --policy`
     budgets: tuple[int, ...] = (500,)  # optimiser steps
     batch_size: int = Field(1024, ge=1)  # samples of one step, over all ranks
     dropout: float | None = Field(None, ge=0, lt=1)  # of states; None: as the model's configuration says
-    seed: int = 0
-    evaluate_every_steps: int | None = resource(None)
+    seed: int = Field(0, ge=0)
     export: bool = resource(True)
-    coverage: Coverage = Coverage()
+    coverage: Coverage = Coverage()  # where none is given, a run takes its corpus'
     data: DataConfig
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()

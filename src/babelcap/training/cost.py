@@ -1,5 +1,7 @@
-"""What a run will take, told before it is started: steps, samples, tokens, compute and memory. Nothing is loaded."""
+"""What a run will cost, told before it is started: steps, samples, tokens, compute and memory. Nothing is loaded."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from babelcap.errors import UserError
@@ -7,14 +9,19 @@ from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import activation_bytes, forward_macs, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.models.sizing.info import read_size_or_folder
+from babelcap.models.sizing.sizes import SIZES
 from babelcap.records import compute_macs
 from babelcap.training.config import TrainConfig
 from babelcap.training.parallel import num_replicas
 from babelcap.training.schedule import num_trained_steps, plan_legs
 
 
-def plan_run(config: TrainConfig, num_processes: int, size: str | None = None) -> dict[str, Any]:
-    """`size` names the model's dimensions where its folder is not there yet."""
+def run_cost(config: TrainConfig, num_processes: int, size: str | None = None) -> dict[str, Any]:
+    """`size` names the model's dimensions where its folder is not there yet and its path does not say them."""
+    if size is None and not Path(config.model).exists() and config.model not in SIZES:
+        size = named_size(config.model)
+        if size is None:
+            raise UserError(f"model: {config.model}: no such folder; {how_to_make(config.model)}, or plan with --size")
     model_config = read_size_or_folder(size or config.model)
     model = meta_captioner(model_config)
     apply_policy(model, config.policy)
@@ -27,6 +34,7 @@ def plan_run(config: TrainConfig, num_processes: int, size: str | None = None) -
     num_samples = num_steps * config.batch_size
     return {
         "name": config.name,
+        "size": size,  # where one stood in for the model's folder
         "P": P,
         "Pt": Pt,
         "legs": [leg._asdict() for leg in legs],
@@ -38,6 +46,20 @@ def plan_run(config: TrainConfig, num_processes: int, size: str | None = None) -
         "num_processes": num_processes,
         "memory_bytes_per_process": _memory(config, model, P, Pt, num_processes),
     }
+
+
+def named_size(path: str) -> str | None:
+    """The size that a path names: 0.4B of models/0.4B and of runs/pretrain-0.4B/budget-010000/model."""
+    found = [name for name in SIZES if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", path)]
+    return max(found, key=len, default=None)
+
+
+def how_to_make(model: str) -> str:
+    """Which command makes a model's folder that is not there."""
+    if run := re.match(r"(.+)/budget-\d+/model/?$", model):
+        return f"the training whose output is {run[1]} makes it (`babelcap train`)"
+    size = named_size(model) or "SIZE"
+    return f"`babelcap model prepare {size} --florence ... --gemma ... -o {model}` makes it"
 
 
 def _memory(config: TrainConfig, model: Captioner, P: int, Pt: int, num_processes: int) -> dict[str, int]:

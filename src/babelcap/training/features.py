@@ -1,28 +1,109 @@
-"""Image tokens of a frozen tower, computed once per image and kept beside the corpus.
+"""Image tokens of a frozen tower, computed once per image and kept beside the corpus, tar by tar.
 
-`<corpus>/features/<hash of the tower's weights and the image size>/` holds one memory-mapped array [images, tokens,
-width] and one byte a chunk that says it is done: building goes on where it stopped, and several ranks build together.
-An image that cannot be decoded has NaN in its place, and is skipped when it is read, like a bad image anywhere.
+    <corpus>/features/<key>/<id>.f32    float32 [images of the tar, tokens, width]
+    <corpus>/features/<key>/<id>.sums   16 bytes a block of 256 images: its checksum, zeros where it is not computed
+    <corpus>/features/<key>/whole.json  size, time of change and inode of the files that were found to be whole
+
+The key covers all that turns an image into tokens: the tower's settings, weights and their type, image size, mean and
+deviation, and the code that decodes and resizes. The id covers a tar's bytes (its SHA-256, computed again where the
+file's size, time of change or inode differ) and which of its members are images of the corpus. So a new tar costs one
+tar, and nothing is taken for something else. A block that is not as its checksum says is computed again. Building goes
+on where it stopped, and several ranks build together. An image that cannot be decoded has NaN in its place, and is
+skipped when it is read, like a bad image anywhere.
 """
 
+import bisect
 import hashlib
-import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import PIL
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from babelcap.data.feed import images
 from babelcap.data.feed.batches import BatchConfig
-from babelcap.data.feed.images import decode_image, square_pixels
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import BadSample, UserError
-from babelcap.jobs.progress import progress
-from babelcap.storage import read_json, write_json
+from babelcap.models.network.captioner import Captioner
+from babelcap.storage import RememberedChecksums, file_sha256, locked, text_sha256
+from babelcap.training.feature_files import FeatureFolder, TarFeatures
 from babelcap.training.parallel import World
 
-CHUNK = 256  # images
+CODE_VERSION = 2  # of this file and of what the tower's code computes: raise it where results change
+# Of a tower's settings: what says nothing about its results, as its weights' type is known from them.
+NO_MATTER = {"dtype", "torch_dtype", "transformers_version"}
+
+
+class FeatureStore:
+    """Reads an image's tokens by its number; safe to hand to worker processes."""
+
+    def __init__(self, tars: list[TarFeatures], shape: tuple[int, int]) -> None:
+        self.tars = tars
+        self.shape = shape
+        self._starts = [tar.first for tar in tars]
+        self._mapped: dict[int, np.ndarray] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_mapped": {}}
+
+    def __call__(self, image_number: int) -> Tensor:
+        place = bisect.bisect_right(self._starts, image_number) - 1
+        tar = self.tars[place]
+        if place not in self._mapped:
+            shape = (tar.num_images, *self.shape)
+            self._mapped[place] = np.memmap(tar.path, dtype=np.float32, mode="r", shape=shape)
+        tokens = np.array(self._mapped[place][image_number - tar.first])
+        if np.isnan(tokens[0, 0]):
+            raise BadSample("corrupt image", "no features could be computed")
+        return torch.from_numpy(tokens)
+
+
+def open_features(
+    model: Captioner, index: CorpusIndex, data_config: BatchConfig, world: World, device: torch.device
+) -> FeatureStore:
+    """The image tokens of all images of a corpus, as the model's tower gives them: verified, and computed if need be.
+
+    Several processes may ask at once: the first computes, the others wait. The ranks of a run work together.
+    """
+    model.to(device).eval()
+
+    def compute(pixels: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return model.encode_images(pixels.to(device))
+
+    folder = index.corpus.folder / "features"
+    place = folder / feature_key(model, data_config)
+    with locked(place.with_name(f"{place.name}.lock")) if world.is_first else nullcontext():
+        world.wait()
+        size_px = data_config.image_size_px
+        shape = compute(torch.zeros(1, 3, size_px, size_px)).shape[1:]
+        tars = _tar_files(index, folder, place, world)
+
+        def tokens_of(numbers: range) -> np.ndarray:
+            return _image_tokens(index, numbers, compute, data_config)
+
+        FeatureFolder(place, tars, (shape[0], shape[1]), world).complete(tokens_of)
+        world.wait()
+    return FeatureStore(tars, (shape[0], shape[1]))
+
+
+def feature_key(model: Captioner, config: BatchConfig) -> str:
+    """Names all that the features of an image depend on beside the image."""
+    encoder = model.encoder
+    settings = encoder.config.to_dict()
+    vision = {name: value for name, value in settings["vision_config"].items() if name not in NO_MATTER}
+    depends_on = {
+        "code": [CODE_VERSION, file_sha256(str(images.__file__)), PIL.__version__],
+        "tower": [settings["kind"], vision, settings["image_feature_source"]],
+        "weights": weights_hash([encoder.vision_tower, encoder.projector]),
+        "image": [config.image_size_px, config.image_mean, config.image_std],
+        "type": "float32",
+    }
+    return f"{text_sha256(depends_on)[:16]}-{config.image_size_px}px"
 
 
 def weights_hash(modules: list[nn.Module]) -> str:
@@ -31,89 +112,45 @@ def weights_hash(modules: list[nn.Module]) -> str:
         for name, tensor in sorted(module.state_dict().items()):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
-class FeatureStore:
-    """Reads an image's tokens by its number; safe to hand to worker processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        shape = read_json(folder / "shape.json")
-        self.shape = tuple(shape["shape"])
-        self._features: np.ndarray | None = None
-
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {"_features": None}
-
-    def __call__(self, image_number: int) -> torch.Tensor:
-        if self._features is None:
-            self._features = np.memmap(self.folder / "features.f32", dtype=np.float32, mode="r", shape=self.shape)
-        tokens = np.array(self._features[image_number])
-        if np.isnan(tokens[0, 0]):
-            raise BadSample("corrupt image", "no features could be computed")
-        return torch.from_numpy(tokens)
-
-
-def build_features(
-    index: CorpusIndex,
-    place: Path,
-    compute: Callable[[torch.Tensor], torch.Tensor],
-    config: BatchConfig,
-    world: World,
-) -> FeatureStore:
-    """`compute` maps pixels [n, 3, px, px] to tokens [n, tokens, width]."""
-    probe = compute(torch.zeros(1, 3, config.image_size_px, config.image_size_px))
-    shape = (index.num_images, probe.shape[1], probe.shape[2])
-    num_chunks = -(-shape[0] // CHUNK)
-    if world.is_first:
-        _lay_out(place, shape, num_chunks)
-    world.wait()
-    done = np.memmap(place / "done.u8", dtype=np.uint8, mode="r+", shape=(num_chunks,))
-    mine = [chunk for chunk in range(world.rank, num_chunks, world.size) if not done[chunk]]
-    features = np.memmap(place / "features.f32", dtype=np.float32, mode="r+", shape=shape)
-    with progress("Image features", len(mine)) as advance:
-        for chunk in mine:
-            numbers = range(chunk * CHUNK, min((chunk + 1) * CHUNK, shape[0]))
-            features[numbers.start : numbers.stop] = _chunk_features(index, numbers, compute, config)
-            features.flush()  # the data is on disk before the byte that vouches for it
-            done[chunk] = 1
-            done.flush()
-            advance(1)
-    world.wait()
-    return FeatureStore(place)
+def _tar_files(index: CorpusIndex, folder: Path, place: Path, world: World) -> list[TarFeatures]:
+    """One file for each tar that has images, named by what is in the tar. The ranks share the reading."""
+    shards = index.corpus.manifest.shards
+    remembered = RememberedChecksums(folder / f"tars-{world.rank}-of-{world.size}.json")
+    digests: dict[int, str] = {}
+    for number in range(world.rank, len(shards), world.size):
+        shard, path = shards[number], index.corpus.tar_path(shards[number].tar)
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; the corpus is incomplete")
+        digests[number] = remembered.sha256(path)
+        if path.stat().st_size != shard.tar_bytes or shard.tar_sha256 not in (None, digests[number]):
+            raise UserError(f"{path} is not the tar that was indexed; index it again, or get it again if it is damaged")
+    remembered.save()
+    digests = {number: digest for part in world.gather(digests) for number, digest in part.items()}
+    tars = []
+    for number in range(len(shards)):
+        numbers, places = index.images_of_tar(number)
+        if numbers:
+            digest = hashlib.sha256(digests[number].encode() + places.astype("<i8").tobytes()).hexdigest()
+            tars.append(TarFeatures(place / f"{digest[:32]}.f32", numbers.start, len(numbers)))
+    return tars
 
 
-def _lay_out(place: Path, shape: tuple[int, ...], num_chunks: int) -> None:
-    described = place / "shape.json"
-    if described.exists():
-        found = tuple(read_json(described)["shape"])
-        if found != shape:
-            raise UserError(f"{place} holds features of shape {list(found)}, expected {list(shape)}; remove the folder")
-        return
-    place.mkdir(parents=True, exist_ok=True)
-    np.memmap(place / "features.f32", dtype=np.float32, mode="w+", shape=shape).flush()
-    np.memmap(place / "done.u8", dtype=np.uint8, mode="w+", shape=(num_chunks,)).flush()
-    write_json(described, {"shape": list(shape), "chunk": CHUNK})
-
-
-def _chunk_features(
-    index: CorpusIndex, numbers: range, compute: Callable[[torch.Tensor], torch.Tensor], config: BatchConfig
+def _image_tokens(
+    index: CorpusIndex, numbers: range, compute: Callable[[Tensor], Tensor], config: BatchConfig
 ) -> np.ndarray:
+    """`compute` maps pixels [n, 3, px, px] to tokens [n, tokens, width]; NaN for images that cannot be decoded."""
     size_px = config.image_size_px
     pixels = np.zeros((len(numbers), 3, size_px, size_px), dtype=np.float32)
     bad = []
     for row, number in enumerate(numbers):
         try:
-            image = decode_image(index.read_image(number), size_px)
-            pixels[row] = square_pixels(image, size_px, config.image_mean, config.image_std)
+            image = images.decode_image(index.read_image(number), size_px)
+            pixels[row] = images.square_pixels(image, size_px, config.image_mean, config.image_std)
         except BadSample:
             bad.append(row)
     tokens = compute(torch.from_numpy(pixels)).float().cpu().numpy()
     tokens[bad] = np.nan
     return tokens
-
-
-def feature_key(tower_hash: str, image_size_px: int) -> str:
-    canonical = json.dumps({"tower": tower_hash, "image_size_px": image_size_px})
-    return f"{hashlib.sha256(canonical.encode()).hexdigest()[:16]}-{image_size_px}px"

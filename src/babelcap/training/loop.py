@@ -10,6 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ AfterStep = Callable[[int], None]
 class Requeue(Exception):
     """The run was asked to stop, has saved, and wants to be started again."""
 
+    def __init__(self, step: int, signal_name: str | None) -> None:
+        super().__init__(f"asked to stop by {signal_name or 'a signal'}; saved step {step}; the same command goes on")
+        self.signal_name = signal_name
+
 
 @dataclass
 class Progress:
@@ -58,14 +63,17 @@ class Progress:
         }
 
     @classmethod
-    def load(cls, values: dict[str, Any]) -> "Progress":
-        return cls(
-            values["step"],
-            values["num_target_tokens"],
-            values["seconds"],
-            Counter(values["samples_by_pair"]),
-            Counter(values["bad_samples"]),
-        )
+    def load(cls, values: dict[str, Any], where: Path) -> "Progress":
+        try:
+            return cls(
+                int(values["step"]),
+                int(values["num_target_tokens"]),
+                float(values["seconds"]),
+                Counter(values["samples_by_pair"]),
+                Counter(values["bad_samples"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{where}: its progress cannot be read ({error}); remove it") from None
 
 
 @dataclass
@@ -96,7 +104,9 @@ def run_leg(run: LegRun, stop: StopRequest, after_step: AfterStep = lambda step:
     reporter = Reporter(run.leg.name, progress.step, run.leg.end, config.log.every_steps, quiet=not world.is_first)
     bad_before, started, before = progress.bad_samples, time.monotonic(), progress.seconds
     enter_training(run.model)
-    try:
+    with stop.waiting(), ExitStack() as sinks:
+        for sink in (metrics, timing, trackers, reporter):
+            sinks.callback(sink.close)
         for step, batches in run.loader.steps(progress.step, run.leg.end):
             clock = time.monotonic()
             values, stopping = train_step(run, step, batches, stop)
@@ -116,11 +126,8 @@ def run_leg(run: LegRun, stop: StopRequest, after_step: AfterStep = lambda step:
             if due or stopping or progress.step == run.leg.end:
                 save(run)
             if stopping and progress.step < run.leg.end:
-                raise Requeue(f"asked to stop by {stop.name or 'a signal'}; saved step {progress.step}")
+                raise Requeue(progress.step, stop.name)
             after_step(progress.step)
-    finally:
-        for sink in (metrics, timing, trackers, reporter):
-            sink.close()
 
 
 def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) -> tuple[dict[str, Any], bool]:
@@ -151,7 +158,15 @@ def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) 
     set_learning_rate(run.optimiser, rate)
     run.optimiser.step()
     run.optimiser.zero_grad(set_to_none=True)
-    return _metrics(step, loss, norm, rate, num_tokens, run.loader.pairs, by_pair), num_stops > 0
+    values = {
+        "step": step + 1,
+        "loss": loss,
+        **_of_pairs(run.loader.pairs, by_pair),
+        "num_target_tokens": num_tokens,
+        "gradient_norm": norm,
+        "learning_rate": rate,
+    }
+    return values, num_stops > 0
 
 
 def enter_training(model: Captioner) -> None:
@@ -164,23 +179,16 @@ def enter_training(model: Captioner) -> None:
 
 def save(run: LegRun) -> None:
     folder = run.folder / "checkpoints"
-    save_checkpoint(folder, run.progress.step, run.model, run.optimiser, run.progress.dump() | run.hashes, run.world)
+    save_checkpoint(folder, run.model, run.optimiser, run.progress.dump() | run.hashes, run.world)
     if run.world.is_first:
         remove_old(folder, run.config.checkpoint.keep, run.kept_steps)
 
 
-def _metrics(
-    step: int, loss: float, norm: float, rate: float, num_tokens: int, pairs: tuple[Pair, ...], by_pair: torch.Tensor
-) -> dict[str, Any]:
+def _of_pairs(pairs: tuple[Pair, ...], by_pair: torch.Tensor) -> dict[str, dict[str, float]]:
     seen = [(str(pair), *row) for pair, row in zip(pairs, by_pair.tolist(), strict=True) if row[2] > 0]
     return {
-        "step": step + 1,
-        "loss": loss,
         "loss_by_pair": {pair: total / tokens for pair, total, tokens, _ in seen},
         "samples_by_pair": {pair: int(samples) for pair, _, _, samples in seen},
-        "num_target_tokens": num_tokens,
-        "gradient_norm": norm,
-        "learning_rate": rate,
     }
 
 

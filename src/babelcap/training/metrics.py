@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from babelcap.errors import UserError
-from babelcap.storage import write_text
+from babelcap.storage import read_json_lines, write_text
+from babelcap.training.progress import say
 
 
 class JsonLines:
@@ -20,17 +21,23 @@ class JsonLines:
         self._file: TextIO | None = None
 
     def rewind(self, step: int) -> None:
+        """Keeps every good line up to the step. A damaged one is reported: nothing computes it again."""
         if not self.path.exists():
             return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] > step:
-                    continue
-            except (json.JSONDecodeError, KeyError):
-                break  # a line cut short by a kill; the steps behind it are computed again
-            kept.append(line + "\n")
+        kept, damaged, last = [], [], (0, 0)
+        for line in read_json_lines(self.path):
+            found = line.value.get("step") if isinstance(line.value, dict) else None
+            if not isinstance(found, int):
+                damaged.append(line.number)
+            elif found <= step:
+                kept.append(json.dumps(line.value, ensure_ascii=False) + "\n")
+                last = (line.number, found)
         write_text(self.path, "".join(kept))
+        # One behind the last that is kept was cut short by a kill, and stood for a step that is taken again.
+        lost = [number for number in damaged if number < last[0] or last[1] < step]
+        if lost:
+            numbers = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            say(f"{self.path}: damaged and left out: line {numbers}; all others up to step {step} are kept")
 
     def append(self, values: dict[str, Any]) -> None:
         if self._file is None:

@@ -4,11 +4,11 @@ The model knows nothing of this. With one process nothing here does anything.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,9 @@ from torch.distributed.tensor import DTensor
 from babelcap.errors import UserError
 from babelcap.jobs.slurm import distributed_environment
 from babelcap.training.config import ParallelConfig
+
+T = TypeVar("T")
+PLACES = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}  # what a launcher sets, and what holds without one
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class World:
         if self.size > 1:
             dist.barrier()
 
-    def tell(self, value: Any) -> Any:
+    def tell(self, value: T) -> T:
         """The first process's value, in all of them."""
         if self.size == 1:
             return value
@@ -53,15 +56,28 @@ class World:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, in all of them."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
 
 @contextmanager
 def join_world() -> Iterator[World]:
     """The process group of torchrun or Slurm; a world of one where neither started this process."""
     environment = distributed_environment(os.environ)
-    rank, size = int(environment.get("RANK", 0)), int(environment.get("WORLD_SIZE", 1))
+    rank, size, local_rank = (_number(environment, name, low) for name, low in PLACES.items())
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(environment.get("LOCAL_RANK", 0)))
+        if local_rank >= torch.cuda.device_count():
+            raise UserError(
+                f"LOCAL_RANK is {local_rank}, but this machine has {torch.cuda.device_count()} GPUs; "
+                "start as many processes on each node as it has GPUs"
+            )
+        device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     if size == 1:
         yield World(0, 1, device)
@@ -73,6 +89,13 @@ def join_world() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def _number(environment: Mapping[str, str], name: str, lowest: int) -> int:
+    text = environment.get(name, str(lowest))
+    if not text.isdecimal() or int(text) < lowest:
+        raise UserError(f"the environment's {name} is '{text}', not a number of at least {lowest}; unset it")
+    return int(text)
 
 
 def num_replicas(config: ParallelConfig, size: int) -> int:

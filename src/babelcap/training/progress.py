@@ -4,8 +4,11 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from babelcap.jobs.progress import ProgressBar
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 class Reporter:
@@ -13,39 +16,32 @@ class Reporter:
 
     def __init__(self, name: str, first: int, last: int, every_steps: int, quiet: bool = False) -> None:
         self.every_steps = every_steps
-        self.quiet = quiet
         self.last = last
         self._started, self._first = time.monotonic(), first
         self._name = name
-        self._bar: Progress | None = None
-        if not quiet and sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, TextColumn("{task.fields[values]}"), console=Console(stderr=True))
-            self._bar.start()
-            self._task = self._bar.add_task(name, total=last, completed=first, values="")
+        self._bar = None if quiet else ProgressBar(name, last, done=first, keep=True)
 
     def update(self, step: int, metrics: dict[str, Any], rates: dict[str, float]) -> None:
         """`step` steps are done."""
-        if self.quiet:
+        if self._bar is None:
             return
         due = step % self.every_steps == 0 or step == self.last
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step, values=self._summary(metrics, rates) if due else None)
-            return
-        if due:
+        if self._bar.shown:
+            self._bar.set(step, self._summary(metrics, rates) if due else None)
+        elif due:
             elapsed = time.monotonic() - self._started
             left = elapsed / max(1, step - self._first) * (self.last - step)
             self.say(f"{self._name} step {step}/{self.last} {self._summary(metrics, rates)} left {left / 60:.1f} min")
 
     def say(self, line: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(line, highlight=False)
-        elif not self.quiet:
-            print(line, file=sys.stderr, flush=True)
+        if self._bar is not None and self._bar.shown:
+            self._bar.say(line)
+        elif self._bar is not None:
+            say(line)
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.close()
 
     @staticmethod
     def _summary(metrics: dict[str, Any], rates: dict[str, float]) -> str:

@@ -6,10 +6,6 @@
 The same command goes on where a run stopped; a leg that has its record is done.
 """
 
-import hashlib
-import importlib.metadata
-import platform
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,32 +14,54 @@ from typing import Any
 import torch
 from torch import nn
 
-from babelcap.config import content_hash, write_config
+from babelcap.config import content_hash
+from babelcap.data.feed.exchange import ExchangedImages
 from babelcap.data.feed.loader import LoaderConfig, TrainingLoader, check_division
 from babelcap.data.feed.mixture import Mixture
 from babelcap.data.feed.reader import BatchReader
 from babelcap.data.feed.text import Tokenizers
 from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest, stop_requests
-from babelcap.models.checkpoints.loading import load_model, resolve_folder
+from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.checkpoints.saving import save_captioner
+from babelcap.models.checkpoints.weights import resolve_folder
 from babelcap.models.network.captioner import Captioner
-from babelcap.models.sizing.flops import forward_macs, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
-from babelcap.records import EvalResult, RunRecord, compute_macs
-from babelcap.storage import atomic_folder, read_json, write_json
-from babelcap.training.checkpoint import full_state, list_checkpoints, load_checkpoint
+from babelcap.records import EvalResult, RunRecord, initial_losses
+from babelcap.storage import write_json
+from babelcap.training.checkpoint import (
+    find_damage,
+    full_state,
+    list_checkpoints,
+    load_checkpoint,
+    newest_whole,
+    remove_all,
+)
 from babelcap.training.config import TrainConfig
-from babelcap.training.features import build_features, feature_key, weights_hash
+from babelcap.training.cost import how_to_make
+from babelcap.training.features import FeatureStore, open_features
 from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
+from babelcap.training.output import held_output
 from babelcap.training.parallel import World, check_replicas, join_world, shard
+from babelcap.training.progress import say
+from babelcap.training.record import (
+    INITIAL,
+    RECORD,
+    RESULTS,
+    folder_hash,
+    make_record,
+    model_numbers,
+    read_record,
+    read_results,
+    write_record,
+    write_results,
+)
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
 
-RECORD = "record.json"
-T_MEASURE = "cross_entropy/sample_mean/raw"
-_COUNTED: dict[tuple[str, int], float] = {}
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
 
@@ -59,6 +77,7 @@ class Run:
     processor: CaptionProcessor
     hashes: dict[str, str]
     evaluate: Evaluate | None = None
+    exchanged: ExchangedImages | None = None  # the corpus as the training reads it, where that is not as it is
 
 
 def train(
@@ -69,41 +88,47 @@ def train(
         torch.set_num_threads(config.parallel.num_threads)
     with stop_requests() as stop, join_world() as world:
         run = open_run(config, world, evaluate)
-        for leg in run.legs:
-            if not (config.output / leg.name / RECORD).exists():
-                _train_leg(run, leg, stop, after_step)
-            world.wait()
-        results = [leg for leg in run.legs if leg.budget is not None]
-        return [RunRecord.model_validate(read_json(config.output / leg.name / RECORD)) for leg in results]
+        with held_output(run.config, run.hashes, world):
+            for leg in run.legs:
+                if not (config.output / leg.name / RECORD).exists():
+                    _train_leg(run, leg, stop, after_step)
+                elif leg.budget is not None and evaluate is not None:
+                    _evaluate_finished(run, leg)
+                world.wait()
+            return [read_record(config.output / leg.name) for leg in run.legs if leg.budget is not None]
+
+
+def with_coverage(config: TrainConfig) -> TrainConfig:
+    """With the corpus' own coverage where the configuration has none."""
+    if "coverage" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"coverage": Corpus.open(config.data.corpus).coverage})
 
 
 def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None) -> Run:
     """Everything that can be wrong with a configuration is found here, before compute is spent."""
     check_replicas(config.parallel, world.size)
     check_division(_loader_config(config), world.size)
-    model_folder = resolve_folder(config.model)
+    model_folder = _model_folder(config.model)
+    config = with_coverage(config)
     index = CorpusIndex.open(config.data.corpus)
     mixture = Mixture(index, config.data.mixture, config.coverage, config.seed, config.data.split)
-    hashes = {"model_hash": folder_hash(model_folder), "corpus_hash": index.corpus.content_hash}
-    hashes["config_hash"] = content_hash(config)
-    if world.is_first:
-        _claim_output(config, hashes)
-    world.wait()
+    exchange = config.data.exchange_images
+    exchanged = ExchangedImages(index, exchange, config.data.split, config.seed) if exchange else None
+    hashes = {
+        "model_hash": world.tell(folder_hash(model_folder) if world.is_first else ""),
+        "corpus_hash": index.corpus.content_hash,
+        "config_hash": content_hash(config),
+    }
     legs = plan_legs(config.budgets, config.schedule)
-    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate)
+    return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate, exchanged)
 
 
-def _claim_output(config: TrainConfig, hashes: dict[str, str]) -> None:
-    described = config.output / "run.json"
-    if described.exists():
-        before = read_json(described)
-        for name in ("config_hash", "model_hash", "corpus_hash"):
-            if before.get(name) != hashes[name]:
-                what = name.removesuffix("_hash")
-                raise UserError(f"{config.output} holds a run of another {what}; choose another output or remove it")
-        return
-    write_config(config.output / "config.json", config)
-    write_json(described, hashes | {"seed": config.seed, "versions": versions()})
+def _model_folder(model: str) -> Path:
+    try:
+        return resolve_folder(model)
+    except UserError as error:
+        raise UserError(f"model: {error}; {how_to_make(model)}") from None
 
 
 def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> None:
@@ -112,7 +137,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
     model = load_model(config.model, dtype=torch.float32)
     _set_dropout(model, config.dropout)
     apply_policy(model, config.policy)
-    numbers = _numbers(model, config)
+    numbers = model_numbers(model, config)
     initial = _initial_results(run, model)
     loader = _make_loader(run, model)
     if config.parallel.activation_checkpointing:
@@ -133,19 +158,21 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
 
 
 def _restore(run: Run, leg: Leg, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
-    """The leg's own last checkpoint, else its parent's at the branch, else the beginning."""
-    own = list_checkpoints(run.config.output / leg.name / "checkpoints")
-    place = own[-1][1] if own else None
+    """The leg's own last checkpoint that is whole, else its parent's at the branch, else the beginning."""
+    place = newest_whole(run.config.output / leg.name / "checkpoints", run.world)
     if place is None and leg.parent is not None:
-        places = dict(list_checkpoints(run.config.output / leg.parent / "checkpoints"))
-        if leg.start not in places:
-            raise UserError(
-                f"{run.config.output / leg.parent}: no checkpoint of step {leg.start}; remove it to train anew"
-            )
-        place = places[leg.start]
+        place = _branch_point(run, leg, run.config.output / leg.parent)
     if place is None:
         return Progress()
-    return Progress.load(load_checkpoint(place, model, optimiser, run.hashes, run.world))
+    return Progress.load(load_checkpoint(place, model, optimiser, run.hashes, run.world), place)
+
+
+def _branch_point(run: Run, leg: Leg, parent: Path) -> Path:
+    place = dict(list_checkpoints(parent / "checkpoints")).get(leg.start)
+    problem = f"{parent}: no checkpoint of step {leg.start}" if place is None else find_damage(place, run.world)
+    if place is None or problem is not None:
+        raise UserError(f"{problem}; remove {parent} to train it anew")
+    return place
 
 
 def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[EvalResult]) -> None:
@@ -158,108 +185,70 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
         model.config.coverage = config.coverage.model_dump(mode="json")
         model.config.image_size_px = config.data.image_size_px
         if config.export:
-            with atomic_folder(folder / "model", overwrite=True) as partial:
-                model.save_pretrained(partial)
-                run.processor.save_pretrained(partial)
-        results = run.evaluate(model.to(world.device), run.processor) if run.evaluate is not None else []
-        if results:
-            write_json(folder / "eval.json", [result.model_dump(mode="json") for result in results])
-        record = _record(run, leg_run, numbers, initial, results)
-        write_json(folder / RECORD, record.model_dump(mode="json"))
-        shutil.rmtree(folder / "checkpoints")
+            save_captioner(folder / "model", model, run.processor, overwrite=True)
+        results = _measure(run, folder, model)
+        write_record(folder, make_record(leg_run, numbers, initial, results))
+        remove_all(folder / "checkpoints")
     world.wait()
 
 
-def _record(
-    run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[EvalResult], results: list[EvalResult]
-) -> RunRecord:
-    config, progress = run.config, leg_run.progress
-    num_samples = progress.step * config.batch_size
-    before = next((result.per_split for result in initial if result.measure == T_MEASURE), {})
-    return RunRecord(
-        run=f"{config.name}/{leg_run.leg.name}",
-        seed=config.seed,
-        base=config.model,
-        num_steps=progress.step,
-        batch_size=config.batch_size,
-        S=num_samples,
-        C=compute_macs(num_samples, numbers["F"], numbers["P"], numbers["Pt"]),
-        T=before,
-        initial=initial,
-        results=results,
-        num_target_tokens=progress.num_target_tokens,
-        seconds=progress.seconds,
-        versions=versions(),
-        extra={"samples_by_pair": dict(progress.samples_by_pair), "bad_samples": dict(progress.bad_samples)},
-        **numbers,
-        **run.hashes,
-    )
+def _measure(run: Run, folder: Path, model: Captioner) -> list[EvalResult]:
+    if run.evaluate is None:
+        return []
+    results = run.evaluate(model.to(run.world.device), run.processor)
+    write_results(folder / RESULTS, results)
+    return results
 
 
-def _numbers(model: Captioner, config: TrainConfig) -> dict[str, Any]:
-    total = sum(parameter.numel() for parameter in model.parameters())
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return {
-        "family": "florence" if model.config.decoder_config.kind == "bart" else "gemma",
-        "size": f"{total / 1e6:.1f}M" if total < 1e8 else f"{total / 1e9:.1f}B",
-        "P": total,
-        "Pt": trained,
-        "F": _forward_macs(model, config.data.image_size_px),
-    }
-
-
-def _forward_macs(model: Captioner, image_size_px: int) -> float:
-    """Counted once a process for each kind of model: a study trains hundreds of the same."""
-    key = (model.config.to_json_string(), image_size_px)
-    if key not in _COUNTED:
-        _COUNTED[key] = forward_macs(meta_captioner(model.config), image_size_px)["total"]
-    return _COUNTED[key]
+def _evaluate_finished(run: Run, leg: Leg) -> None:
+    """Of a leg that was trained without evaluation: the exported model is measured, and the record completed."""
+    folder = run.config.output / leg.name
+    record = read_record(folder)
+    if record.results:
+        return
+    exported = folder / "model"
+    if not exported.is_dir():
+        if run.world.is_first:
+            say(f"{folder} is done and cannot be evaluated: its model was not exported (export = false)")
+        return
+    initial = _initial_results(run, load_model(run.config.model, dtype=torch.float32))
+    if run.world.is_first:
+        say(f"{folder} is done; evaluating its model")
+        results = _measure(run, folder, load_model(exported, dtype=torch.float32))
+        update = {"initial": initial, "T": initial_losses(initial), "results": results}
+        write_record(folder, record.model_copy(update=update))
 
 
 def _initial_results(run: Run, model: Captioner) -> list[EvalResult]:
     """The model's losses before training, T among them: measured once a run."""
-    path = run.config.output / "initial.json"
+    path = run.config.output / INITIAL
     if run.evaluate is None:
         return []
     if run.world.is_first and not path.exists():
-        results = run.evaluate(model.to(run.world.device), run.processor)
-        write_json(path, [result.model_dump(mode="json") for result in results])
+        write_results(path, run.evaluate(model.to(run.world.device), run.processor))
         model.to("cpu")
     run.world.wait()
-    return [EvalResult.model_validate(values) for values in read_json(path)]
+    return read_results(path)
 
 
 def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
-    config = run.config
-    features = None
-    if config.data.image_features == "cache":
-        features = _cached_features(run, model)
+    config, processor = run.config, run.processor
     reader = BatchReader(
-        run.index,
-        Tokenizers(
-            run.processor.encoder_tokenizer, run.processor.decoder_tokenizer, model.config.decoder_start_token_id
-        ),
+        run.exchanged or run.index,
+        Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer, model.config.decoder_start_token_id),
         config.data,
         config.coverage,
         config.seed,
-        features,
+        _cached_features(run, model) if config.data.image_features == "cache" else None,
     )
     return TrainingLoader(run.mixture, reader, _loader_config(config), run.world.rank, run.world.size)
 
 
-def _cached_features(run: Run, model: Captioner) -> Callable[[int], torch.Tensor]:
-    tower = [model.encoder.vision_tower, model.encoder.projector]
+def _cached_features(run: Run, model: Captioner) -> FeatureStore:
+    tower = (model.encoder.vision_tower, model.encoder.projector)
     if any(parameter.requires_grad for module in tower for parameter in module.parameters()):
         raise UserError(f"data.image_features is 'cache', but policy '{run.config.policy}' trains the vision tower")
-    name = feature_key(weights_hash(tower), run.config.data.image_size_px)
-    device = run.world.device
-    model.to(device).eval()
-
-    def compute(pixels: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode():
-            return model.encode_images(pixels.to(device))
-
-    return build_features(run.index, run.index.corpus.folder / "features" / name, compute, run.config.data, run.world)
+    return open_features(model, run.index, run.config.data, run.world, run.world.device)
 
 
 def _loader_config(config: TrainConfig) -> LoaderConfig:
@@ -277,18 +266,3 @@ def _set_dropout(model: Captioner, dropout: float | None) -> None:
     for module in (*model.encoder.text_encoder.modules(), *model.decoder.modules()):
         if isinstance(getattr(module, "dropout", None), float) and not hasattr(module, "q_proj"):
             module.dropout = dropout
-
-
-def folder_hash(folder: Path) -> str:
-    """Sixteen hex digits over a model folder's configuration and weights."""
-    digest = hashlib.sha256()
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-        digest.update(path.name.encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
-
-
-def versions() -> dict[str, str]:
-    names = ("babelcap", "torch", "transformers", "tokenizers", "numpy", "pillow", "pyarrow")
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}

@@ -8,9 +8,7 @@ tokenizers/encoder, decoder        trained on the training split and the monolin
 """
 
 import gzip
-import multiprocessing
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,11 +18,12 @@ from pydantic import Field
 
 from babelcap.config import content_hash, resource
 from babelcap.coverage import Coverage
-from babelcap.data.store.store import CorpusWriter
+from babelcap.data.store.manifest import MANIFEST, record_files
+from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
-from babelcap.jobs.progress import progress
+from babelcap.jobs.shards import stream_shards
 from babelcap.records import Annotation
-from babelcap.storage import atomic_folder
+from babelcap.storage import atomic_folder, parquet_errors, read_gzip_text
 from babelcap.world.annotate import Wording, draw_free_text, evaluation_annotations, training_annotations
 from babelcap.world.realise import LANGUAGE_CODES, realise
 from babelcap.world.render import encode, render
@@ -86,23 +85,17 @@ def make_world(folder: str | Path, config: WorldConfig) -> None:
         for (language, kind), lines in text.items():
             write_lines(partial / "text" / f"{language}.{kind}.txt.gz", lines)
         _write_tokenizers(partial / "tokenizers", training, text, config)
+        record_files(partial)
 
 
 def make_images(config: WorldConfig) -> Iterator[Made]:
     """All pictures in order of their keys: training, eval, hold-out."""
     total = config.num_images + config.num_eval_images + config.num_holdout_images
     tasks = [(config, start, min(start + IMAGES_PER_TASK, total)) for start in range(0, total, IMAGES_PER_TASK)]
-    with progress("drawing", total) as advance:
-        if config.num_workers == 1 or total < PARALLEL_FROM:
-            for task in tasks:
-                yield from _make_range(task)
-                advance(task[2] - task[1])
-            return
-        context = multiprocessing.get_context("spawn")  # Arrow's threads do not survive a fork
-        with ProcessPoolExecutor(config.num_workers, mp_context=context) as executor:
-            for task, made in zip(tasks, executor.map(_make_range, tasks), strict=True):
-                yield from made
-                advance(task[2] - task[1])
+    sizes = [end - start for _, start, end in tasks]
+    num_workers = config.num_workers if total >= PARALLEL_FROM else 1
+    for made in stream_shards(_make_range, tasks, num_workers, "drawing", sizes):
+        yield from made
 
 
 def _make_range(task: tuple[WorldConfig, int, int]) -> list[Made]:
@@ -144,9 +137,19 @@ def load_truth(folder: str | Path) -> dict[str, Scene]:
     path = Path(folder) / TRUTH
     if not path.is_file():
         raise UserError(f"{path}: no such file; only a corpus made by `babelcap world make` knows its truth")
-    table = pq.read_table(path)
-    keys, scenes = table["key"].to_pylist(), table["scene"].to_pylist()
-    return {key: Scene.model_validate_json(scene) for key, scene in zip(keys, scenes, strict=True)}
+    if (Path(folder) / MANIFEST).is_file():
+        Corpus.open(folder).file(TRUTH)  # damage is found here
+    with parquet_errors(path):
+        table = pq.read_table(path)
+    missing = {"key", "scene"} - set(table.column_names)
+    if missing:
+        raise UserError(f"{path}: column '{min(missing)}' is missing; it may be damaged")
+    try:
+        keys, scenes = table["key"].to_pylist(), table["scene"].to_pylist()
+        return {key: Scene.model_validate_json(scene) for key, scene in zip(keys, scenes, strict=True)}
+    except (TypeError, ValueError) as error:  # among them pydantic's, and text that is not UTF-8
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} holds a scene that cannot be read ({reason}); it may be damaged") from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -158,8 +161,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
+    return read_gzip_text(path).splitlines()
 
 
 def _write_parallel(folder: Path, annotations: list[Annotation], coverage: Coverage) -> None:
@@ -201,9 +203,13 @@ def _thinned(lines: list[str]) -> list[str]:
 
 def read_free_text(folder: str | Path, coverage: Coverage) -> dict[tuple[str, str], list[str]]:
     """(language, kind) -> lines, as `make_world` wrote them."""
-    paths = {
-        (language.code, kind): Path(folder) / "text" / f"{language.code}.{kind}.txt.gz"
+    corpus = Corpus.open(folder)
+    names = {
+        (language.code, kind): f"text/{language.code}.{kind}.txt.gz"
         for language in coverage.languages
         for kind in TEXT_KINDS
     }
-    return {key: read_lines(path) for key, path in paths.items() if path.is_file()}
+    present = {
+        key: name for key, name in names.items() if name in corpus.manifest.files or (corpus.folder / name).is_file()
+    }
+    return {key: read_lines(corpus.file(name)) for key, name in present.items()}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from babelcap.coverage import Coverage
+from babelcap.storage import write_manifest
 from babelcap.world.grammar import chinese
 
 if TYPE_CHECKING:
@@ -130,3 +131,5 @@ def save_tokenizers(folder: Path, encoder: Tokenizer, decoder: Tokenizer) -> Non
     """Writes `encoder/` and `decoder/`, each for AutoTokenizer.from_pretrained."""
     wrap_encoder(encoder).save_pretrained(str(folder / "encoder"))
     wrap_decoder(decoder).save_pretrained(str(folder / "decoder"))
+    for name in ("encoder", "decoder"):
+        write_manifest(folder / name)  # whoever loads a tokenizer compares its files with it

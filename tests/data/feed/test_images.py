@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, decode_image, square_bytes, square_pixels
+from babelcap.data.feed.images import FORMATS, IMAGENET_MEAN, IMAGENET_STD, decode_image, square_bytes, square_pixels
 from babelcap.errors import BadSample
 
 
@@ -95,20 +95,92 @@ def test_every_mode_becomes_rgb(kind: str, mode: str) -> None:
     assert np.asarray(decoded).min() > 245
 
 
-def test_transparency_is_dropped_and_not_painted_over() -> None:
-    assert decode_image(saved(Image.new("RGBA", (8, 8), (200, 10, 30, 0)), "PNG")).getpixel((4, 4)) == (200, 10, 30)
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (Image.new("RGBA", (8, 8), (200, 10, 30, 0)), (255, 255, 255)),
+        (Image.new("RGBA", (8, 8), (200, 10, 30, 255)), (200, 10, 30)),
+        (Image.new("RGBA", (8, 8), (0, 0, 0, 51)), (204, 204, 204)),  # a fifth of black on white
+        (Image.new("LA", (8, 8), (0, 0)), (255, 255, 255)),
+    ],
+)
+def test_what_is_transparent_is_put_on_white(image: Image.Image, expected: tuple[int, int, int]) -> None:
+    assert decode_image(saved(image, "PNG")).getpixel((4, 4)) == expected
+    assert decode_image(image).getpixel((4, 4)) == expected
+
+
+def test_a_transparent_colour_of_a_palette_is_put_on_white() -> None:
+    image = Image.new("P", (8, 8), 3)
+    image.putpalette([value for colour in range(256) for value in (colour, 0, 0)])
+    assert decode_image(saved(image, "PNG", transparency=3)).getpixel((4, 4)) == (255, 255, 255)
+    assert decode_image(saved(image, "GIF", transparency=4)).getpixel((4, 4)) == (3, 0, 0)
 
 
 def test_sixteen_bits_are_scaled_and_not_clipped() -> None:
     ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
     decoded = np.asarray(decode_image(saved(Image.fromarray(ramp), "PNG")))[:, :, 0]
     assert np.abs(decoded.astype(int) - (ramp >> 8)).max() <= 1
+    for source in (Image.open(io.BytesIO(saved(Image.fromarray(ramp), "PNG"))), Image.fromarray(ramp), ramp):
+        assert (np.asarray(decode_image(source))[:, :, 0] == decoded).all()
 
 
-def test_orientation_in_the_metadata_is_ignored() -> None:
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_is_turned_as_its_metadata_say(kind: str, orientation: int) -> None:
+    image = Image.new("RGB", (64, 32), "white")
+    image.paste("red", (0, 0, 32, 16))  # the corner that is at the upper left as it is stored
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    assert decode_image(saved(Image.new("RGB", (64, 32)), "JPEG", exif=exif.tobytes())).size == (64, 32)
+    exif[0x0112] = orientation
+    turned = decode_image(saved(image, kind, exif=exif.tobytes()))
+    assert turned.size == ((64, 32) if orientation < 5 else (32, 64))
+    corners = [(4, 4), (turned.width - 4, 4), (turned.width - 4, turned.height - 4), (4, turned.height - 4)]
+    red = [number for number, place in enumerate(corners) if turned.getpixel(place)[1] < 100]  # type: ignore[index]
+    assert red == [{1: 0, 2: 1, 3: 2, 4: 3, 5: 0, 6: 1, 7: 2, 8: 3}[orientation]]
+
+
+def test_damaged_metadata_say_nothing() -> None:
+    for exif in (b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\xff", b"Exif\0\0no"):
+        assert decode_image(saved(Image.new("RGB", (64, 32)), "JPEG", exif=exif)).size == (64, 32)
+
+
+def test_arrays_are_images() -> None:
+    picture = np.zeros((20, 30, 3), dtype=np.uint8)
+    picture[:, 15:] = (10, 200, 30)
+    for source in (
+        picture,
+        picture.transpose(2, 0, 1),
+        (picture / 255).astype(np.float32),
+        picture.astype(np.uint16) << 8,
+    ):
+        assert (np.asarray(decode_image(source)) == picture).all()
+    assert decode_image(picture[:, :, 0]).getpixel((20, 5)) == (10, 10, 10)
+    assert decode_image(picture[:, :, :1] > 0).getpixel((20, 5)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((5, 5, 2), np.uint8), r"shape \[5, 5, 2\]"),
+        (np.zeros((0, 5, 3), np.uint8), r"shape \[0, 5, 3\]"),
+        (np.zeros(7, np.uint8), r"shape \[7\]"),
+        (np.full((5, 5), 2.0), "array of float64; give bytes"),
+        (np.full((5, 5), np.nan), "array of float64; give bytes"),
+        (np.zeros((5, 5), np.int64), "array of int64"),
+        (np.array([["a", "b"]]), "array of <U1"),
+        (io.StringIO("text"), "open for text"),
+        (7, "a int; give a path"),
+        (None, "a NoneType; give a path"),
+    ],
+)
+def test_what_is_no_image_says_so(given: object, message: str) -> None:
+    with pytest.raises(BadSample, match=f"not an image: .*{message}"):
+        decode_image(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif("AVIF" not in FORMATS, reason="this Pillow has no AVIF")
+def test_avif() -> None:
+    image = decode_image(saved(Image.new("RGB", (32, 32), (200, 10, 30)), "AVIF"), 16)
+    assert np.abs(np.asarray(image)[8, 8].astype(int) - (200, 10, 30)).max() < 8
 
 
 def test_the_first_frame_of_an_animation_is_taken() -> None:
@@ -125,10 +197,26 @@ def test_the_first_frame_of_an_animation_is_taken() -> None:
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "not an image"),
         (png(20_000, 20_000), "decompression bomb"),
         (png(100_000, 100_000), "decompression bomb"),
+        (png(178_956_970, 1), "decompression bomb"),
+        (png(1, 178_956_970), "decompression bomb"),
+        (png(65_535, 1), "corrupt image"),
+        (png(12_000, 12_000), "decompression bomb"),
         (png(50, 50), "corrupt image"),
         (png(0, 50), "not an image"),
     ],
-    ids=["nothing", "text", "postscript", "bomb", "larger bomb", "no data", "no width"],
+    ids=[
+        "nothing",
+        "text",
+        "postscript",
+        "bomb",
+        "larger bomb",
+        "wide bomb",
+        "high bomb",
+        "no data of a wide one",
+        "too much to hold",
+        "no data",
+        "no width",
+    ],
 )
 def test_a_bad_image_has_a_reason(encoded: bytes, reason: str) -> None:
     with pytest.raises(BadSample) as raised:
@@ -152,6 +240,14 @@ def test_a_file_is_read_and_a_missing_one_counted(tmp_path: Path, make_image: Ca
     assert decode_image(tmp_path / "a.jpg").size == (40, 30)
     with pytest.raises(BadSample, match="missing image"):
         decode_image(str(tmp_path / "b.jpg"))
+    with (tmp_path / "a.jpg").open("rb") as file:
+        assert decode_image(file).size == (40, 30)
+    with pytest.raises(BadSample, match="this is a folder"):
+        decode_image(tmp_path)
+    with pytest.raises(BadSample, match="unreadable image"):
+        decode_image("a\0b.jpg")
+    with pytest.raises(BadSample, match="unreadable image"):
+        decode_image(tmp_path / "a.jpg" / "b.jpg")
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from babelcap.coverage import Coverage, Pair
 from babelcap.data.feed.batches import Batch, BatchConfig
-from babelcap.data.feed.loader import EvaluationLoader, LoaderConfig, TrainingLoader, group_by_length
+from babelcap.data.feed.loader import EvaluationLoader, EvaluationRows, LoaderConfig, TrainingLoader, group_by_length
 from babelcap.data.feed.mixture import Mixture, MixtureConfig
 from babelcap.data.feed.reader import BatchReader
 from babelcap.data.feed.text import Tokenizers
@@ -213,8 +213,9 @@ def make_evaluation(index: CorpusIndex, tokenizer: Any, **options: Any) -> Evalu
     reader = BatchReader(
         index, Tokenizers(tokenizer, tokenizer), BatchConfig(image_size_px=8, max_bad_share=1.0), COVERAGE
     )
-    options = {"split": "eval", "pairs": COVERAGE.split("SC"), "batch_size": 5} | options
-    return EvaluationLoader(index, reader, **options)
+    num_workers = options.pop("num_workers", 0)
+    wanted = EvaluationRows(**({"split": "eval", "pairs": COVERAGE.split("SC")} | options))
+    return EvaluationLoader(index, reader, wanted, batch_size=5, num_workers=num_workers)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -239,6 +240,9 @@ def test_a_larger_limit_adds_to_a_smaller_one(small_index: CorpusIndex, tokenize
     assert len(few) == 6
     assert len(more) == 14
     assert set(few) < set(more)
+    for limit in (0, -3):
+        with pytest.raises(UserError, match=f"limit is {limit}; at least 1"):
+            make_evaluation(small_index, tokenizer, limit=limit)
 
 
 def test_evaluation_leaves_bad_samples_out(damaged_index: CorpusIndex, tokenizer: Any) -> None:

@@ -87,7 +87,13 @@ def test_what_follows_a_prefix(code: str, text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [(None, "empty target"), ("", "empty target"), (" \n", "empty target"), ("a\ud800b", "target is not UTF-8")],
+    [
+        (None, "empty target"),
+        ("", "empty target"),
+        (" \n", "empty target"),
+        ("a\ud800b", "target is not UTF-8"),
+        ("x" * 100_001, "target is too long"),
+    ],
 )
 def test_a_bad_text_has_a_reason(text: str | None, reason: str) -> None:
     with pytest.raises(BadSample) as raised:

@@ -15,7 +15,7 @@ from PIL import Image
 from babelcap.coverage import CAPTION, Style
 from babelcap.data.importers import assemble
 from babelcap.data.importers import cc12m_rows as cc12m
-from babelcap.data.importers.cc12m import import_cc12m, parse_numbers
+from babelcap.data.importers.cc12m import Cc12mSource, import_cc12m, parse_numbers
 from babelcap.data.importers.cc12m_rows import Cc12mMaker, match_annotations, prepare_image, prepare_paragraph
 from babelcap.data.inspect.check import check_corpus
 from babelcap.data.sentences import join_sentences, split_sentences
@@ -81,12 +81,10 @@ def published(tmp_path: Path) -> Path:
 
 
 def run_import(folder: Path, name: str = "corpus", **options: Any) -> Corpus:
+    keep = {name: options.pop(name) for name in ("with_checksum", "num_workers") if name in options}
+    texts = folder / "texts"
     return import_cc12m(
-        folder / name,
-        images=str(folder / "images"),
-        annotations=str(folder / "texts"),
-        eval_file=folder / "texts" / "eval.parquet",
-        **options,
+        folder / name, Cc12mSource(str(folder / "images"), str(texts), texts / "eval.parquet", **options), **keep
     )
 
 
@@ -269,6 +267,30 @@ def test_damage_is_named_or_counted(published: Path) -> None:
     assert next(row.key for row in corpus.rows("train")) == "000000001"
 
 
+def test_nested_and_half_empty_lists_are_read(published: Path) -> None:
+    """Captions of the eval file as lists of pairs, and pairs of which one side is missing."""
+    path = published / "texts" / "eval.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        for name in ("caption_en", "caption_de", "caption_es", "caption_zh"):
+            row[name], row[f"{name}_style"] = [["a caption", "another"]], "short"
+        row["translation_en_es"] = [None, "una sola cara"]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    found = cc12m.read_eval_file(path)
+    assert {str(annotation.pair) for annotation in next(iter(found.values()))} == {
+        "caption-en",
+        "caption-de",
+        "caption-es",
+        "caption-zh",
+        "translation-zh",
+    }
+
+
+@pytest.mark.parametrize("text", ["." * 20_000, "a. " * 20_000, "e.g. " * 20_000, "'" * 20_000 + ". A"])
+def test_marks_without_end_are_split_all_the_same(text: str) -> None:
+    assert "".join(split_sentences(text, "en")).replace(" ", "") == text.replace(" ", "")
+
+
 def test_structs_are_read_like_lists(published: Path) -> None:
     path = published / "texts" / "cc12m-train-0000.parquet"
     table = training_table(["000000000"])
@@ -296,7 +318,13 @@ def test_tars_and_texts_are_matched_by_number(tmp_path: Path) -> None:
     assert match_annotations(tars, files) == {"cc12m-train-0007.tar": files[0]}
     with pytest.raises(UserError, match="no annotation file ends in the number"):
         match_annotations(tars[1:], files)
-    assert parse_numbers("0-2,2175") == {0, 1, 2, 2175}
+    assert parse_numbers("0-2,2175") == (range(3), range(2175, 2176))
+    assert parse_numbers("0-30000000, 7")[0] == range(30_000_001)  # a range stays one, whatever it spans
+    for text in ("", "1-", "-1", "²", "9" * 5000, "1-2-3"):
+        with pytest.raises(UserError, match="not a list of numbers and ranges"):
+            parse_numbers(text)
+    with pytest.raises(UserError, match="more than 10000 shards to download"):
+        import_cc12m("c", Cc12mSource(download=True, shards=f"0-{10**17}"))
     with pytest.raises(UserError, match="not a list of numbers"):
         parse_numbers("a-b")
 
@@ -314,7 +342,7 @@ def test_download_asks_the_hub_for_both(published: Path, monkeypatch: pytest.Mon
         return str(options["local_dir"])
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    corpus = import_cc12m(published / "fetched", download=True, shards="0-1,2175")
+    corpus = import_cc12m(published / "fetched", Cc12mSource(download=True, shards="0-1,2175"))
     assert corpus.num_images() == 14
     assert asked == [
         (cc12m.IMAGES_REPOSITORY, "dataset", ["*0000.tar", "*0001.tar", "*2175.tar"]),
@@ -333,9 +361,9 @@ def test_no_hub_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
         with pytest.raises(UserError, match="cannot fetch 'pixparse/cc12m-wds' from the Hugging Face hub"):
-            import_cc12m(tmp_path / "c", download=True)
+            import_cc12m(tmp_path / "c", Cc12mSource(download=True))
     with pytest.raises(UserError, match="--images"):
-        import_cc12m(tmp_path / "c")
+        import_cc12m(tmp_path / "c", Cc12mSource())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -352,7 +380,7 @@ def test_a_full_disk_leaves_an_unfinished_import(published: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assemble, "write_json", full)
+        patch.setattr(assemble, "write_manifest", full)
         with pytest.raises(OSError, match="No space left"):
             run_import(published)
     with pytest.raises(UserError, match="unfinished corpus"):

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from babelcap.coverage import Coverage
-from babelcap.data.importers.assemble import assemble_corpus, find_files
+from babelcap.data.importers.assemble import Assembly, assemble_corpus
 from babelcap.data.importers.coco import import_coco
+from babelcap.data.importers.files import find_files
 from babelcap.data.importers.multi30k import import_multi30k
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.inspect.check import check_corpus
@@ -34,7 +35,7 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
 def make(folder: Path, tars: list[Path], **options: Any) -> Corpus:
     keep = {name: options.pop(name) for name in ("copy", "with_checksum") if name in options}
     maker = WebdatasetMaker(coverage=Coverage(), **options)
-    return assemble_corpus(folder, tars, maker, provenance={"source": "test"}, **keep)
+    return assemble_corpus(folder, tars, maker, Assembly({"source": "test"}, images_only=True, **keep))
 
 
 @pytest.fixture
@@ -118,6 +119,36 @@ def test_annotations_come_from_a_file(tmp_path: Path, tars: list[Path], rows: li
     }
 
 
+def test_one_bad_member_does_not_stop_an_import(tmp_path: Path) -> None:
+    members = {
+        "deep": b"[" * 100_000,
+        "digits": b'{"caption": ' + b"9" * 5000 + b"}",
+        "list": b"[1, 2]",
+        "number": b'{"caption": 3}',
+        "nested": b'{"caption": [["a"]]}',
+        "half": b'{"caption": "\\ud800"}',
+        "bytes": b"\xff",
+        "empty": b'{"caption": " "}',
+        "long": json.dumps({"caption": "x" * 200_000}).encode(),
+        "good": b'{"caption": "A dog."}',
+    }
+    files = {f"{name}.jpg": b"image" for name in members} | {f"{name}.json": text for name, text in members.items()}
+    corpus = make(tmp_path / "c", [write_tar(tmp_path / "t.tar", files)], captions="json:caption")
+    assert [row.key for row in corpus.rows() if row.annotations] == ["good"]
+    assert corpus.manifest.shards[0].skipped == {"bad JSON member": 7, "empty text": 1, "text is too long": 1}
+
+
+def test_folders_are_searched_through_links_and_only_once(tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "real" / "deep" / "a.tar").touch()
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "b.tar").touch()
+    (tmp_path / "place" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "deep" / "back").symlink_to(tmp_path / "place")
+    found = find_files([tmp_path / "place"], ".tar")
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == ["place/link/deep/a.tar", "place/b.tar"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -128,8 +159,12 @@ def test_annotations_come_from_a_file(tmp_path: Path, tars: list[Path], rows: li
         ),
         (b'{"annotations": []}', "no 'key'"),
         (b"[1]", "one JSON object"),
+        (b'{"key": "0a", "annotations": 3}', "annotations is a int; expected a list"),
+        (b'{"key": "0a", "split": ["x"], "annotations": []}', "a split is a name"),
+        (b'{"key": "0a", "annotations": [{"task": "caption", "language": "en", "target": {}}]}', "target"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"{", "not valid JSON"),
-        (b'{"key": "\xff"}', "not UTF-8"),
+        (b'{"key": "\xff"}', "'utf-8' codec can't decode"),
     ],
 )
 def test_bad_annotation_files_are_named(tmp_path: Path, tars: list[Path], content: bytes, message: str) -> None:

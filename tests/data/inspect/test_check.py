@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import struct
 import tarfile
 import zlib
@@ -19,12 +20,14 @@ from typer.testing import CliRunner, Result
 from babelcap.cli import app
 from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
 from babelcap.data.importers import assemble
-from babelcap.data.inspect import sheet_png, show
 from babelcap.data.inspect.check import check_corpus
 from babelcap.data.store.format import SCHEMA
+from babelcap.data.store.index import CorpusIndex
+from babelcap.data.store.manifest import record_files
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
 from babelcap.records import Annotation
+from babelcap.storage import text_sha256
 
 TEXTS = {
     "de": "Ein Hund läuft.",
@@ -86,6 +89,7 @@ def test_a_sound_corpus_passes(corpus: Corpus) -> None:
     done = run("check", corpus.folder, "--full", "--workers", 1)
     assert done.exit_code == 0, done.output
     assert "8 images, 58 annotations: all well" in done.output
+    assert "not checked" not in done.output
     values = json.loads(run("check", corpus.folder, "--json", "--workers", 1).output)
     assert values == {
         "ok": True,
@@ -94,7 +98,90 @@ def test_a_sound_corpus_passes(corpus: Corpus) -> None:
         "problems": {},
         "places": {},
         "notes": {},
+        "not_checked": ["changed bits inside images: the checksums of 2 tars; --full compares them"],
+        "num_recorded": 0,
     }
+
+
+def flip(path: Path, place: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_checksums_of_tars_can_be_recorded_later(corpus: Corpus, tmp_path: Path) -> None:
+    """A corpus of linked tars has none until they are asked for, and `check` says so."""
+    tars, texts = tmp_path / "tars", tmp_path / "texts.jsonl"
+    shutil.copytree(corpus.folder / "images", tars)
+    lines = [
+        {"key": row.key, "split": row.split, "annotations": [dict(text) for text in row.annotations]}
+        for row in corpus.rows()
+    ]
+    texts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    linked = tmp_path / "linked"
+    assert run("index", tars, "--annotations", texts, "-o", linked, "--workers", 1).exit_code == 0
+    for options in ((), ("--full",)):
+        done = run("check", linked, *options, "--workers", 1)
+        assert (done.exit_code, "2 tars have no checksum of their data; --record adds it" in done.output) == (0, True)
+    before = Corpus.open(linked)
+    done = run("check", linked, "--record", "--workers", 1)
+    assert "recorded: the checksums of 2 tars" in done.output
+    assert "not checked" not in done.output
+    after = Corpus.open(linked)
+    assert after.content_hash == before.content_hash
+    assert [shard.tar_sha256 for shard in after.manifest.shards] == [
+        shard.tar_sha256 for shard in corpus.manifest.shards
+    ]
+    first = next(corpus.rows())
+    flip(tars / "00000.tar", first.offset + first.length)  # behind an image: no decoder reads it
+    assert run("check", linked, "--workers", 1).exit_code == 0
+    done = run("check", linked, "--full", "--workers", 1)
+    assert (done.exit_code, "checksum of the tar's data differs" in done.output) == (1, True)
+    done = run("check", linked, "--record", "--workers", 1)
+    assert (done.exit_code, "nothing was recorded" in done.output) == (1, True)
+
+
+def test_a_manifest_without_its_checksum_is_read_with_a_note(corpus: Corpus) -> None:
+    path = corpus.folder / "corpus.json"
+    values = json.loads(path.read_text())
+    del values["sha256"], values["files"]
+    path.write_text(json.dumps(values))
+    done = run("check", corpus.folder, "--workers", 1)
+    assert (done.exit_code, "has no checksum of its manifest" in done.stderr) == (0, True)
+    assert run("check", corpus.folder, "--record", "--workers", 1).exit_code == 0
+    assert "sha256" in json.loads(path.read_text())
+    path.write_text(path.read_text().replace(corpus.coverage.languages[1].prefix, "Ein anderes "))
+    done = run("check", corpus.folder)
+    assert (done.exit_code, "its contents are not those of its checksum" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["../../other.parquet", "/other.parquet", "a/b.parquet", ".."])
+@pytest.mark.parametrize("field", ["annotations", "tar"])
+def test_paths_of_a_manifest_stay_inside(corpus: Corpus, name: str, field: str) -> None:
+    path = corpus.folder / "corpus.json"
+    values = json.loads(path.read_text())
+    values["shards"][0][field] = name
+    del values["sha256"]
+    path.write_text(json.dumps({**values, "sha256": text_sha256(values)}))
+    with pytest.raises(UserError, match="is not the plain name of a file below the corpus"):
+        Corpus.open(corpus.folder)
+
+
+def test_files_beside_and_the_index_are_checked(corpus: Corpus) -> None:
+    (corpus.folder / "truth.parquet").write_bytes(b"truth")
+    record_files(corpus.folder)
+    index = CorpusIndex.open(corpus.folder)
+    assert check_corpus(Corpus.open(corpus.folder)).problems.counts == {}
+    flip(index.folder / "text", 7)
+    flip(corpus.folder / "truth.parquet", 2)
+    counts = check_corpus(Corpus.open(corpus.folder)).problems.counts
+    assert counts["checksum of a file differs"] == 1
+    assert counts["index is damaged; it is built again when it is next opened"] == 1
+    with pytest.raises(UserError, match=r"truth\.parquet is damaged"):
+        Corpus.open(corpus.folder).file("truth.parquet")
+    assert CorpusIndex.open(corpus.folder).annotation(0).target == "A dog <runs> & barks."
+    (corpus.folder / "truth.parquet").unlink()
+    assert check_corpus(Corpus.open(corpus.folder)).problems.counts == {"file is missing": 1}
 
 
 def test_bad_images_are_counted_by_reason(tmp_path: Path) -> None:
@@ -133,6 +220,13 @@ def test_changed_and_lost_tars_are_found(corpus: Corpus) -> None:
     tar.unlink()
     counts = check_corpus(corpus).problems.counts
     assert (counts["tar cannot be read"], counts["missing tar"]) == (1, 4)
+
+
+def test_a_corpus_without_texts_is_not_well(tmp_path: Path) -> None:
+    with CorpusWriter(tmp_path / "c", provenance={}) as writer:
+        writer.add("a", jpeg(0), "jpg", "train", [])
+    done = run("check", tmp_path / "c", "--workers", 1)
+    assert (done.exit_code, "no annotations at all" in done.output) == (1, True)
 
 
 def test_the_hole_and_missing_pairs_are_found(tmp_path: Path) -> None:
@@ -192,8 +286,15 @@ def test_the_command_names_what_cannot_be_done(tmp_path: Path, corpus: Corpus, m
 
 
 def test_index_and_stats_from_the_command_line(corpus: Corpus, tmp_path: Path) -> None:
-    done = run("index", corpus.folder / "images", "-o", tmp_path / "plain", "--workers", 1)
+    images = corpus.folder / "images"
+    done = run("index", images, "-o", tmp_path / "plain", "--workers", 1)
+    assert (done.exit_code, "8 images and not one text for them" in done.stderr) == (2, True)
+    assert not (tmp_path / "plain" / "corpus.json").exists()
+    done = run("index", images, "-o", tmp_path / "plain", "--captions", "json:target", "--workers", 1)
+    assert (done.exit_code, "not one text" in done.stderr) == (2, True)
+    done = run("index", images, "-o", tmp_path / "plain", "--images-only", "--workers", 1)
     assert (done.exit_code, "8 images, 0 annotations" in done.output) == (0, True), done.output
+    assert check_corpus(Corpus.open(tmp_path / "plain")).notes.counts == {"no annotations at all": 1}
     values = json.loads(run("stats", corpus.folder, "--json").output)
     assert values["splits"]["train"]["num_images"] == 6
     assert values["splits"]["train"]["annotations_per_image"] == {"mean": 7.0, "min": 7, "max": 7}
@@ -204,72 +305,3 @@ def test_index_and_stats_from_the_command_line(corpus: Corpus, tmp_path: Path) -
     assert chinese["source_characters"] == {"mean": 11.0, "min": 11, "max": 11}
     assert values["splits"]["eval"]["pairs"]["caption-zh"]["styles"] == {"short": 2}
     assert "translation-zh" in run("stats", corpus.folder).output
-
-
-def test_export_is_what_other_readers_expect(corpus: Corpus, tmp_path: Path) -> None:
-    done = run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1)
-    assert done.exit_code == 0, done.output
-    tars = sorted((tmp_path / "plain").rglob("*.tar"))
-    assert [str(tar.relative_to(tmp_path / "plain")) for tar in tars] == [
-        "eval/00001.tar",
-        "train/00000.tar",
-        "train/00001.tar",
-    ]
-    with tarfile.open(tars[1]) as tar:
-        files = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
-    assert list(files)[:2] == ["t0.jpg", "t0.json"]
-    assert files["t0.jpg"] == jpeg(0)
-    assert json.loads(files["t0.json"])["annotations"][-1]["target"] == "狗在跑。"
-    tars[1].unlink()
-    before = tars[2].stat().st_mtime_ns
-    assert run("export", corpus.folder, "-o", tmp_path / "plain", "--workers", 1).exit_code == 0
-    assert tars[1].is_file()
-    assert tars[2].stat().st_mtime_ns == before
-    other = write_corpus(tmp_path / "other", {"a": jpeg(1)})
-    done = run("export", other.folder, "-o", tmp_path / "plain")
-    assert (done.exit_code, "something else than an export of this corpus" in done.stderr) == (2, True)
-    corpus.tar_path("00000.tar").write_bytes(corpus.tar_path("00000.tar").read_bytes()[:2000])
-    done = run("export", corpus.folder, "-o", tmp_path / "damaged", "--workers", 1)
-    assert (done.exit_code, "babelcap data check" in done.stderr) == (2, True)
-    assert not (tmp_path / "damaged" / "train" / "00000.tar").exists()
-
-
-def test_show_writes_a_picture_and_a_page(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run("show", corpus.folder, "-o", tmp_path / "sheet", "--num", 4)
-    assert done.exit_code == 0, done.output
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width > 1500
-        assert sheet.height > 600
-    page = (tmp_path / "sheet.html").read_text(encoding="utf-8")
-    assert page.count("data:image/jpeg;base64,") == 4
-    assert all(text in page for text in TEXTS.values())
-    assert "A dog &lt;runs&gt; &amp; barks." in page
-    assert "<runs>" not in page
-    assert not re.search(r'(src|href)="(?!data:)', page)
-    assert [card.row.key for card in show.draw_cards(corpus, 4, 0, None)] == [
-        card.row.key for card in show.draw_cards(corpus, 4, 0, None)
-    ]
-    assert [card.row.key for card in show.draw_cards(corpus, 9, 3, "eval")] == ["e0", "e1"]
-    with pytest.raises(UserError, match="no split 'test'"):
-        list(show.draw_cards(corpus, 4, 0, "test"))
-
-
-def test_a_bad_image_and_a_missing_font_do_not_stop_the_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = write_corpus(tmp_path / "c", {"a": b"no image", "b": jpeg(2)})
-    monkeypatch.setattr(sheet_png, "find_chinese_font", lambda: None)
-    sheet_png.load_fonts.cache_clear()
-    cards = list(show.draw_cards(corpus, 2, 0, None))
-    assert [card.reason for card in cards] == ["not an image", ""]
-    assert "no Chinese font" in sheet_png._missing_note(cards, sheet_png.load_fonts(17))
-    show.write_sheets(corpus, tmp_path / "sheet")
-    assert "not an image" in (tmp_path / "sheet.html").read_text(encoding="utf-8")
-    sheet_png.load_fonts.cache_clear()
-
-
-@pytest.mark.parametrize("text", ["word " * 60, "字" * 300, "x" * 500, "Ein Wort", ""])
-def test_wrapped_lines_fit(text: str) -> None:
-    fonts = sheet_png.load_fonts(17)
-    lines = sheet_png.wrap(text, fonts, 300, 3)
-    assert len(lines) <= 3
-    assert all(sheet_png._length(line, fonts) <= 300 for line in lines)
-    assert lines[-1].endswith("…") == (len(text) > 20)

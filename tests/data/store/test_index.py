@@ -15,12 +15,12 @@ import pytest
 
 from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.store import index_build
-from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, Shard, SplitCounts, make_manifest
+from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA
 from babelcap.data.store.index import CorpusIndex, TarReader
+from babelcap.data.store.manifest import Shard, SplitCounts, make_manifest, write_manifest
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
-from babelcap.storage import write_json
 
 
 def make_corpus(folder: Path, num_images: int = 25, images_per_tar: int = 10) -> Corpus:
@@ -106,7 +106,7 @@ def test_several_processes_may_ask_at_once(corpus: Corpus) -> None:
         indices = list(executor.map(CorpusIndex.open, [corpus.folder] * 8))
     assert {index.num_annotations for index in indices} == {37}
     folders = [path.name for path in (corpus.folder / "index").iterdir() if path.is_dir()]
-    assert folders == [f"v1-{corpus.content_hash}"]
+    assert folders == [f"v2-{corpus.content_hash}"]
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:
@@ -170,6 +170,53 @@ def test_a_changed_corpus_gets_a_new_index(tmp_path: Path) -> None:
     assert isinstance(small.coverage, Coverage)
 
 
+def test_a_damaged_index_is_built_again(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = CorpusIndex.open(corpus).folder
+    expected = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in ("text", "rows-0000", "index.json", "score"):
+        (folder / name).write_bytes(expected[name][:-1] + bytes([expected[name][-1] ^ 1]))
+        assert CorpusIndex.open(corpus).num_annotations == 37
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
+        assert "is damaged or unfinished; it is built again" in capsys.readouterr().err
+    (folder / "offset").unlink()
+    CorpusIndex.open(corpus)
+    assert (folder / "offset").read_bytes() == expected["offset"]
+
+
+def test_old_indices_go_but_for_the_last_ones_and_those_in_use(tmp_path: Path) -> None:
+    in_use = CorpusIndex.open(make_corpus(tmp_path / "c", 3))
+    index = in_use.folder.parent
+    os.utime(in_use.folder, (1, 1))  # last used longest ago
+    names = []
+    for number in range(4, 10):
+        source = CorpusIndex.open(make_corpus(tmp_path / f"other{number}", number)).folder
+        source.rename(index / source.name)
+        os.utime(index / source.name, (number, number))
+        names.append(source.name)
+    renewed = make_corpus(tmp_path / "renewed", 12)
+    index.rename(renewed.folder / "index")
+    name = CorpusIndex.open(renewed).folder.name
+    left = {path.name for path in (renewed.folder / "index").glob("v*")}
+    assert left == {name, in_use.folder.name, *names[-index_build.NUM_KEPT :]}
+    del in_use
+
+
+def test_a_corpus_whose_index_cannot_be_a_folder_uses_the_cache(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BABELCAP_CACHE", str(tmp_path / "cache"))
+    (corpus.folder / "index").symlink_to(tmp_path / "lost")
+    assert CorpusIndex.open(corpus).folder.is_relative_to(tmp_path / "cache")
+    (corpus.folder / "index").unlink()
+    (corpus.folder / "index").write_text("a file")
+    assert CorpusIndex.open(corpus).num_annotations == 37
+    (corpus.folder / "index").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    (corpus.folder / "index").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("BABELCAP_CACHE", str(tmp_path / "cache2"))
+    assert CorpusIndex.open(corpus).folder.resolve().parent == tmp_path / "elsewhere"
+
+
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     """Half a million annotations, written by column. What an index holds afterwards is names and file handles."""
     corpus = make_large_corpus(tmp_path / "c", num_tars=5, images_per_tar=10_000, num_texts=10)
@@ -225,5 +272,5 @@ def make_large_corpus(folder: Path, num_tars: int, images_per_tar: int, num_text
         }
         shards.append(Shard(tar=f"{tar}.tar", tar_bytes=0, tar_headers_sha256="", annotations=path.name, splits=splits))
         row += number
-    write_json(folder / "corpus.json", make_manifest(shards, Coverage(), {}).model_dump(mode="json"))
+    write_manifest(folder, make_manifest(shards, Coverage(), {}))
     return Corpus.open(folder)

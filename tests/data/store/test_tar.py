@@ -126,6 +126,19 @@ def test_no_damage_raises_anything_but_a_message(
     assert all(member.offset + member.length <= len(damaged) and is_safe_name(member.name) for member in scan.members)
 
 
+def test_a_size_of_thousands_of_digits_is_no_size(tmp_path: Path) -> None:
+    record = b"size=" + b"9" * 5000 + b"\n"
+    record = f"{len(record) + 5} ".encode() + record
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, len(record)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.addfile(header, io.BytesIO(record))
+        info = tarfile.TarInfo("a.jpg")
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"abc"))
+    assert [member.length for member in scan_tar(tmp_path / "a.tar").members] == [3]
+
+
 def test_the_writer_is_read_by_everyone_and_always_the_same(tmp_path: Path) -> None:
     files = {"a.jpg": b"1" * 512, "folder/" + "b" * 150 + ".jpg": b"22", "имя.png": b""}
     for name in ("one.tar", "two.tar"):

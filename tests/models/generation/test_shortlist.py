@@ -87,6 +87,9 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="built for a vocabulary of 90 tokens"):
         read_shortlist(tmp_path, "de", 91)
     path.write_text("[]")
+    with pytest.raises(UserError, match=r"de\.json has 2 bytes, its manifest says \d+; build it again"):
+        read_shortlist(tmp_path, "de", 90)
+    (tmp_path / "manifest.json").unlink()
     with pytest.raises(UserError, match="the shortlist is damaged"):
         read_shortlist(tmp_path, "de", 90)
 

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -111,20 +111,22 @@ class Encoded:
         return len(self.target_ids) - 1 - max(self.num_given, 1)
 
 
+class FillTokens(NamedTuple):
+    """Tokens that a batch adds to those of its texts."""
+
+    encoder_pad: int
+    decoder_pad: int
+    decoder_start: int
+
+
 def collate(
-    samples: Sequence[Encoded],
-    pairs: tuple[Pair, ...],
-    config: BatchConfig,
-    encoder_pad: int,
-    decoder_pad: int,
-    decoder_start: int,
-    pixels: Tensor | None,
+    samples: Sequence[Encoded], pairs: tuple[Pair, ...], config: BatchConfig, fill: FillTokens, pixels: Tensor | None
 ) -> Batch:
     """Right-padded to the longest of these samples. Without pixels, they have image features."""
     return Batch(
-        input_ids=pad([sample.prompt_ids for sample in samples], encoder_pad),
+        input_ids=pad([sample.prompt_ids for sample in samples], fill.encoder_pad),
         attention_mask=pad([[1] * len(sample.prompt_ids) for sample in samples], 0),
-        decoder_input_ids=pad([[decoder_start, *sample.target_ids[:-1]] for sample in samples], decoder_pad),
+        decoder_input_ids=pad([[fill.decoder_start, *sample.target_ids[:-1]] for sample in samples], fill.decoder_pad),
         labels=pad([[*[IGNORED_LABEL] * s.num_given, *s.target_ids[s.num_given :]] for s in samples], IGNORED_LABEL),
         pixels=pixels,
         image_features=torch.stack([s.features for s in samples if s.features is not None]) if pixels is None else None,

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from babelcap.config import ConfigModel, resource
 from babelcap.coverage import Pair
 from babelcap.data.feed.batches import Batch
-from babelcap.data.feed.mixture import Mixture
+from babelcap.data.feed.mixture import AnnotationRows, Mixture
 from babelcap.data.feed.reader import BadSamples, BatchReader
 from babelcap.errors import UserError
 
@@ -167,27 +167,36 @@ class SequentialBatches(Dataset[Loaded]):
         return Loaded(batch, len(places), bad)
 
 
+@dataclass(frozen=True)
+class EvaluationRows:
+    """Which annotations are evaluated: at most `limit` of each pair, the first in storage order, so that a larger
+    limit adds to them."""
+
+    split: str
+    pairs: tuple[Pair, ...]
+    limit: int | None = None
+
+
 class EvaluationLoader:
     """Iterates over a split, pair by pair. A bad sample is left out and counted, never replaced."""
 
     def __init__(
         self,
-        corpus: Any,
+        corpus: AnnotationRows,
         reader: BatchReader,
-        split: str,
-        pairs: Iterable[Pair],
+        wanted: EvaluationRows,
         batch_size: int,
-        limit: int | None = None,
         num_workers: int = 0,
     ) -> None:
-        """At most `limit` annotations of each pair, the first in storage order, so that a larger limit adds to them."""
-        self.pairs = tuple(pairs)
-        present = corpus.pairs(split)
+        self.pairs = wanted.pairs
+        present = corpus.pairs(wanted.split)
         missing = [str(pair) for pair in self.pairs if pair not in present]
         if missing:
             found = ", ".join(map(str, present))
-            raise UserError(f"the corpus has no {', '.join(missing)} in split '{split}' (it has {found})")
-        rows = [np.array(corpus.rows(split, pair)[:limit]) for pair in self.pairs]
+            raise UserError(f"the corpus has no {', '.join(missing)} in split '{wanted.split}' (it has {found})")
+        if wanted.limit is not None and wanted.limit < 1:
+            raise UserError(f"limit is {wanted.limit}; at least 1 annotation of each pair is evaluated")
+        rows = [np.array(corpus.rows(wanted.split, pair)[: wanted.limit]) for pair in self.pairs]
         self.dataset = SequentialBatches(reader, self.pairs, rows, batch_size)
         self.num_workers = num_workers
         self.bad = BadSamples(reader.config.max_bad_share)

@@ -17,6 +17,7 @@ from babelcap.config import ConfigModel
 from babelcap.coverage import Coverage, Pair
 from babelcap.data.feed.permutation import derive_key, hash_numbers, permute
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 
 BLOCK_LENGTH = 1024  # samples within which the mix is exact to one sample a pair; part of the order's definition
 NAMED_MIXES = ("uniform", "task-balanced", "language-balanced", "proportional")
@@ -56,7 +57,7 @@ class Mixture:
     """The training order over one split of a corpus. `pairs` are those with a weight, in the coverage's order."""
 
     def __init__(
-        self, corpus: AnnotationRows, config: MixtureConfig, coverage: Coverage, seed: int, split: str = "train"
+        self, corpus: AnnotationRows, config: MixtureConfig, coverage: Coverage, seed: int, split: str = TRAIN
     ) -> None:
         self.corpus, self.config, self.seed, self.split = corpus, config, seed, split
         wanted = _wanted_pairs(config, coverage)

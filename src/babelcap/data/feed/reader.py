@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from babelcap.coverage import Coverage, Pair
-from babelcap.data.feed.batches import Batch, BatchConfig, Encoded, PixelBlock, collate
+from babelcap.data.feed.batches import Batch, BatchConfig, Encoded, FillTokens, PixelBlock, collate
 from babelcap.data.feed.images import decode_image, square_rgbx
 from babelcap.data.feed.permutation import derive_key, hash_numbers, uniform
 from babelcap.data.feed.text import Tokenizers, check_text, encode_after_prefix, encode_texts, require_special_tokens
@@ -94,15 +94,11 @@ class BatchReader:
 
     def _collate(self, pairs: tuple[Pair, ...], good: Mapping[int, Encoded], pixels: PixelBlock | None) -> Batch:
         places = sorted(good)
-        return collate(
-            [good[place] for place in places],
-            pairs,
-            self.config,
-            encoder_pad=self.encoder_tokenizer.pad_token_id,
-            decoder_pad=self.decoder_tokenizer.pad_token_id,
-            decoder_start=self.decoder_start_token_id,
-            pixels=None if pixels is None else pixels.take(places),
+        fill = FillTokens(
+            self.encoder_tokenizer.pad_token_id, self.decoder_tokenizer.pad_token_id, self.decoder_start_token_id
         )
+        taken = None if pixels is None else pixels.take(places)
+        return collate([good[place] for place in places], pairs, self.config, fill, taken)
 
     def _draw(self, pairs: tuple[Pair, ...], index: int, pair_number: int, row: int) -> Encoded:
         pair, annotation = pairs[pair_number], self.corpus.annotation(row)

@@ -8,6 +8,7 @@ target after a prefix   [bos, prefix tokens..., tokens..., eos]        as genera
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from babelcap.data.store.format import MAX_TEXT_CHARACTERS
 from babelcap.errors import BadSample, UserError
 from babelcap.languages import Language
 
@@ -73,6 +74,8 @@ def check_text(text: str | None, what: str) -> str:
     """The text when it can be used; otherwise BadSample."""
     if text is None or not text.strip():
         raise BadSample(f"empty {what}")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise BadSample(f"{what} is too long", f"{len(text)} characters")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

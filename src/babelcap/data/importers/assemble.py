@@ -9,8 +9,9 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
@@ -19,24 +20,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from babelcap.coverage import Coverage
-from babelcap.data.store.format import (
-    ANNOTATIONS,
-    IMAGES,
-    MANIFEST,
-    SHARD_METADATA,
-    BareImages,
-    ImageRow,
-    Manifest,
-    Shard,
-    make_manifest,
-    parquet_name,
-    read_manifest,
-)
+from babelcap.data.store.format import ANNOTATIONS, IMAGES, SHARD_METADATA, BareImages, ImageRow, parquet_name
+from babelcap.data.store.manifest import MANIFEST, Manifest, Shard, make_manifest, read_manifest, write_manifest
 from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.store.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
 from babelcap.jobs.shards import map_shards
-from babelcap.storage import atomic_file, file_sha256, write_json
+from babelcap.storage import atomic_file, file_sha256, parquet_errors
 
 PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
 PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)
@@ -54,6 +44,18 @@ class ShardMaker(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Assembly:
+    """How a corpus is put together. `with_checksum` reads every byte of the tars."""
+
+    provenance: dict[str, Any]
+    coverage: Coverage = field(default_factory=Coverage)
+    num_workers: int = 1
+    copy: bool = False  # the tars, instead of linking to them
+    with_checksum: bool = False
+    images_only: bool = False  # that there are no texts is meant
+
+
 class _Job(NamedTuple):
     maker: ShardMaker
     tar: Path
@@ -62,56 +64,40 @@ class _Job(NamedTuple):
     known_sha256: str | None  # of the Parquet, where the corpus was finished before
 
 
-def assemble_corpus(
-    folder: str | Path,
-    tars: Sequence[Path],
-    maker: ShardMaker,
-    *,
-    provenance: dict[str, Any],
-    coverage: Coverage | None = None,
-    num_workers: int = 1,
-    copy: bool = False,
-    with_checksum: bool = False,
-) -> Corpus:
-    """Makes or finishes the corpus in `folder` and opens it. `with_checksum` reads every byte of the tars."""
+def assemble_corpus(folder: str | Path, tars: Sequence[Path], maker: ShardMaker, options: Assembly) -> Corpus:
+    """Makes or finishes the corpus in `folder` and opens it."""
     folder = Path(folder)
+    provenance = options.provenance | ({"images_only": True} if options.images_only else {})
     _check_tars(tars)
     known = _check_output(folder, provenance)
     (folder / ANNOTATIONS).mkdir(parents=True, exist_ok=True)
     (folder / IMAGES).mkdir(exist_ok=True)
-    jobs = [_Job(maker, tar, folder, with_checksum, known.get(parquet_name(tar))) for tar in tars]
+    jobs = [_Job(maker, tar, folder, options.with_checksum, known.get(parquet_name(tar))) for tar in tars]
     stale = [job for job in jobs if known and _finished_shard(job) is None]
     if stale:
         (folder / MANIFEST).unlink()  # from here on it is unfinished, until all shards are renewed
     for job in stale:
         (folder / ANNOTATIONS / parquet_name(job.tar)).unlink(missing_ok=True)
-    shards = map_shards(_make_shard, jobs, num_workers, "Indexing tars")
+    shards = map_shards(_make_shard, jobs, options.num_workers, "Indexing tars")
+    if not options.images_only:
+        _require_texts(shards)
     reject_duplicate_keys(folder, shards)
     for tar in tars:
-        _place_tar(tar, folder / IMAGES / tar.name, copy)
-    manifest = make_manifest(shards, coverage or Coverage(), with_versions(provenance))
-    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+        _place_tar(tar, folder / IMAGES / tar.name, options.copy)
+    manifest = make_manifest(shards, options.coverage, with_versions(provenance))
+    write_manifest(folder, manifest)
     return Corpus(folder, manifest)
 
 
-def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:
-    """Files, folders of files and glob patterns -> files, each once, by name."""
-    found: dict[Path, None] = {}
-    for place in map(Path, places):
-        if place.is_dir():
-            paths = sorted(place.rglob(f"*{ending}"))
-        elif any(sign in str(place) for sign in "*?["):
-            root = Path(place.anchor or ".")
-            paths = sorted(root.glob(str(place.relative_to(place.anchor) if place.anchor else place)))
-        else:
-            paths = [place]
-        if not paths:
-            raise UserError(f"{place}: no {ending} files there")
-        for path in paths:
-            if not path.is_file():
-                raise UserError(f"{path}: no such file")
-            found[path] = None
-    return sorted(found, key=lambda path: (path.name, str(path)))
+def _require_texts(shards: list[Shard]) -> None:
+    if any(shard.num_annotations for shard in shards):
+        return
+    skipped = sum((Counter(shard.skipped) for shard in shards), Counter[str]())
+    reasons = ", ".join(f"{reason}: {number}" for reason, number in skipped.most_common(3))
+    raise UserError(
+        f"{sum(shard.num_images for shard in shards)} images and not one text for them"
+        f"{f' (left out: {reasons})' if reasons else ''}; name their texts, or say that there are none (--images-only)"
+    )
 
 
 def image_members(scan: TarScan, skipped: Counter[str]) -> dict[str, TarMember]:
@@ -168,7 +154,9 @@ def reject_duplicate_keys(folder: Path, shards: list[Shard]) -> None:
 
 
 def _read_keys(folder: Path, shard: Shard) -> list[str]:
-    return pq.read_table(folder / ANNOTATIONS / shard.annotations, columns=["key"]).column("key").to_pylist()
+    path = folder / ANNOTATIONS / shard.annotations
+    with parquet_errors(path):
+        return pq.read_table(path, columns=["key"]).column("key").to_pylist()
 
 
 def _make_shard(job: _Job) -> Shard:

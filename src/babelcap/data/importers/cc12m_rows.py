@@ -19,14 +19,20 @@ import pyarrow as pa
 from babelcap.coverage import CAPTION, TRANSLATION, Style
 from babelcap.data.importers.assemble import file_state, image_members
 from babelcap.data.sentences import join_sentences, split_sentences
-from babelcap.data.store.format import TRAINING_SPLIT, ImageRow, open_parquet
+from babelcap.data.store.format import (
+    MAX_TEXT_CHARACTERS,
+    ImageRow,
+    open_parquet,
+    python_rows,
+    read_batches,
+)
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
+from babelcap.measures import EVAL, TRAIN
 from babelcap.records import Annotation
 
 IMAGES_REPOSITORY = "pixparse/cc12m-wds"
 ANNOTATIONS_REPOSITORY = "spravil/cc12m_ccmatrix_captions_and_translations"
-EVAL_SPLIT = "eval"
 MIN_CHARACTERS = 26  # of the English side; pairs with 25 or fewer are dropped
 CAPTION_COLUMN = "caption_en_de"
 TRANSLATION_COLUMNS = {f"translation_en_{language}": language for language in ("de", "fr", "es", "ru", "zh")}
@@ -63,7 +69,7 @@ class Cc12mMaker:
         held_out = read_eval_file(self.eval_file) if self.eval_file else {}
         rows = []
         for key, member in image_members(scan, skipped).items():
-            split = EVAL_SPLIT if key in held_out else TRAINING_SPLIT
+            split = EVAL if key in held_out else TRAIN
             annotations = held_out[key] if key in held_out else found.pop(key, [])
             if annotations:
                 rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, tuple(annotations)))
@@ -126,7 +132,9 @@ def _long_enough(pairs: list[tuple[str, str]], skipped: Counter[str]) -> list[tu
     kept = []
     for english, other in pairs:
         english, other = english.strip(), other.strip()
-        if len(english) < MIN_CHARACTERS:
+        if max(len(english), len(other)) > MAX_TEXT_CHARACTERS:
+            skipped["text is too long"] += 1
+        elif len(english) < MIN_CHARACTERS:
             skipped["English side of 25 characters or fewer"] += 1
         elif not other:
             skipped["empty text"] += 1
@@ -184,33 +192,19 @@ def _style(text: str, path: Path, key: str) -> Style:
 def _read_rows(path: Path, columns: list[str], skipped: Counter[str], is_right: Any) -> Iterator[dict[str, Any]]:
     with open_parquet(path, pa.schema([])) as file:
         schema = file.schema_arrow
-        key_column = "__key__" if "__key__" in schema.names else "key"
-        for name in [key_column, *columns]:
-            if name not in schema.names:
-                raise UserError(f"{path}: column '{name}' is missing (found: {', '.join(schema.names)})")
-            kind = schema.field(name).type
-            if not (_is_text(kind) if name == key_column else is_right(kind)):
-                raise UserError(f"{path}: column '{name}' is of type {kind}, which is not that of the published files")
-        for batch in file.iter_batches(batch_size=1024, columns=[key_column, *columns]):
-            for values in _python_rows(batch, skipped):
-                if not values[key_column]:
-                    skipped["annotation without key"] += 1
-                    continue
-                yield {**values, "key": values[key_column]}
-
-
-def _python_rows(batch: pa.RecordBatch, skipped: Counter[str]) -> list[dict[str, Any]]:
-    try:
-        return batch.to_pylist()
-    except UnicodeDecodeError:
-        pass
-    rows = []
-    for place in range(batch.num_rows):
-        try:
-            rows += batch.slice(place, 1).to_pylist()
-        except UnicodeDecodeError:
-            skipped["text is not UTF-8"] += 1
-    return rows
+    key_column = "__key__" if "__key__" in schema.names else "key"
+    for name in [key_column, *columns]:
+        if name not in schema.names:
+            raise UserError(f"{path}: column '{name}' is missing (found: {', '.join(schema.names)})")
+        kind = schema.field(name).type
+        if not (_is_text(kind) if name == key_column else is_right(kind)):
+            raise UserError(f"{path}: column '{name}' is of type {kind}, which is not that of the published files")
+    for batch in read_batches(path, [key_column, *columns], 1024, pa.schema([])):
+        for values in python_rows(batch, skipped):
+            if not values[key_column]:
+                skipped["annotation without key"] += 1
+                continue
+            yield {**values, "key": values[key_column]}
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -239,15 +233,16 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
     """One pair or a list of them, each a list of two or a struct of two (English first), as plain tuples."""
     if not value:
         return []
-    items = [value] if isinstance(value, dict) or isinstance(value[0], str) else value
+    items = [value] if isinstance(value, dict) or any(isinstance(item, str) for item in value) else value
     pairs = [tuple(item.values()) if isinstance(item, dict) else tuple(item) for item in items if item]
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]]
 
 
 def _first_text(value: Any) -> str:
-    if isinstance(value, list):
-        value = value[0] if value else None
-    return (value or "").strip()
+    """Of a text, a list of texts or a list of pairs."""
+    while isinstance(value, list | dict):
+        value = next(iter(value.values() if isinstance(value, dict) else value), None)
+    return value.strip() if isinstance(value, str) else ""
 
 
 def match_annotations(tars: list[Path], files: list[Path]) -> dict[str, Path]:

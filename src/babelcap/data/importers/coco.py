@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import CAPTION, Coverage, Style
+from babelcap.data.importers.files import is_file_below
+from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import is_safe_name
 from babelcap.errors import UserError
@@ -15,8 +17,8 @@ from babelcap.storage import read_json
 def import_coco(output: str | Path, *, images: Path, captions: Path, split: str = "test") -> Corpus:
     """Photos that are not in the folder are left out and counted in the provenance."""
     found = dict(_captions(read_json(captions), captions))
-    present = {name: texts for name, texts in sorted(found.items()) if (images / name).is_file()}
-    if not present:
+    present = {name: texts for name, texts in sorted(found.items()) if is_file_below(images, name)}
+    if not any(present.values()):
         raise UserError(f"{images} holds none of the {len(found)} photos that {captions} names")
     provenance = {
         "source": "COCO captions",
@@ -46,6 +48,8 @@ def _captions(values: Any, path: Path) -> Iterator[tuple[str, list[str]]]:
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is neither COCO's caption file nor a list of {{file, captions}} ({error})") from None
     for name, captions in pairs:
-        if not is_safe_name(name):
-            raise UserError(f"{path}: '{name}' is not the name of a file in a folder")
-        yield name, [text.strip() for text in captions if text.strip()]
+        if not isinstance(name, str) or not is_safe_name(name):
+            raise UserError(f"{path}: {name!r:.80} is not the name of a file in a folder")
+        if not isinstance(captions, list) or not all(isinstance(text, str) for text in captions):
+            raise UserError(f"{path}: the captions of '{name}' are not a list of texts")
+        yield name, [text.strip() for text in captions if not unusable(text.strip())]

@@ -3,7 +3,6 @@
 Test splits keep their names (test_2016_flickr, ...); train and val are as in Multi30K.
 """
 
-import gzip
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Style
-from babelcap.data.importers.assemble import assemble_corpus, find_files, image_members
+from babelcap.data.importers.assemble import Assembly, assemble_corpus, image_members
+from babelcap.data.importers.files import find_files
 from babelcap.data.store.format import ImageRow
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
 from babelcap.records import Annotation
+from babelcap.storage import read_gzip_text, read_text
 
 TRANSLATION_LANGUAGES = ("de", "fr")
 CAPTION_LANGUAGES = ("en", "de")
@@ -56,17 +57,16 @@ class Multi30kMaker:
 def import_multi30k(output: str | Path, *, images: str, texts: Path, num_workers: int = 1) -> Corpus:
     if not (texts / "task1").is_dir():
         raise UserError(f"{texts}: no task1 in it; name Multi30K's data folder with --texts")
+    provenance = {
+        "source": "Multi30K",
+        "command": "babelcap data import multi30k",
+        "parameters": {"images": images, "texts": str(texts)},
+    }
     return assemble_corpus(
         output,
         find_files([images], ".tar"),
         Multi30kMaker(texts),
-        provenance={
-            "source": "Multi30K",
-            "command": "babelcap data import multi30k",
-            "parameters": {"images": images, "texts": str(texts)},
-        },
-        coverage=Coverage(seen=SEEN),
-        num_workers=num_workers,
+        Assembly(provenance, Coverage(seen=SEEN), num_workers),
     )
 
 
@@ -128,20 +128,20 @@ def _add_translations(folder: Path, split: str, keys: list[str], texts: dict[str
 
 
 def _keys(path: Path) -> list[str]:
-    try:
-        names = path.read_text(encoding="utf-8").split()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; Multi30K's data folder is incomplete") from None
+    names = read_text(_present(path)).split()
     # Some lists carry "#0" behind a name, the number of a caption.
     return [name.partition("#")[0].partition(".")[0] for name in names]
 
 
 def _lines(path: Path, expected: int) -> list[str]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            lines = [line.strip() for line in file]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; Multi30K's data folder is incomplete") from None
+    text = read_gzip_text(_present(path))
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
     if len(lines) != expected:
         raise UserError(f"{path}: {len(lines)} lines for {expected} images; they have to agree")
     return lines
+
+
+def _present(path: Path) -> Path:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; Multi30K's data folder is incomplete")
+    return path

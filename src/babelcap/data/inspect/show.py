@@ -1,20 +1,25 @@
-"""A contact sheet: images drawn at random with their texts, as a PNG to glance at and an HTML file to read."""
+"""A contact sheet: images drawn at random with their texts in all languages, as one HTML file."""
 
+import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from babelcap.coverage import Pair
+from babelcap.coverage import Coverage, Pair
 from babelcap.data.feed.images import decode_image
-from babelcap.data.store.format import ImageRow, read_annotations
+from babelcap.data.store.format import ImageRow
 from babelcap.data.store.index import TarReader
 from babelcap.data.store.store import Corpus
 from babelcap.errors import BadSample, UserError
+from babelcap.pages import render
 from babelcap.records import Annotation
-from babelcap.storage import atomic_file, write_text
+from babelcap.storage import write_text
+
+IMAGE_SIZE_PX = 384
 
 
 class Card(NamedTuple):
@@ -26,27 +31,60 @@ class Card(NamedTuple):
     annotations: list[Annotation]  # in the order of the coverage
 
 
-def write_sheets(
+def write_sheet(
     corpus: Corpus, output: str | Path, *, num_images: int = 24, seed: int = 0, split: str | None = None
-) -> list[Path]:
-    """Writes OUTPUT.png and OUTPUT.html; their paths."""
-    from babelcap.data.inspect.sheet_html import render_html
-    from babelcap.data.inspect.sheet_png import render_png
-
-    base = Path(output)
-    if base.suffix in {".png", ".html"}:
-        base = base.with_suffix("")
+) -> Path:
+    """Writes OUTPUT.html; its path."""
+    path = Path(output)
+    path = path if path.suffix == ".html" else path.with_name(f"{path.name}.html")
     cards = list(draw_cards(corpus, num_images, seed, split))
-    title = corpus.folder.resolve().name
     total = corpus.num_images(split)
     images = f"all {total:,} images" if len(cards) == total else f"{len(cards)} of {total:,} images, seed {seed}"
-    subtitle = f"{f'split {split}' if split else 'all splits'}  ·  {images}  ·  content {corpus.content_hash}"
-    picture = render_png(cards, corpus.coverage, title, subtitle)
-    paths = [base.with_name(base.name + ending) for ending in (".png", ".html")]
-    with atomic_file(paths[0]) as partial:
-        picture.save(partial, format="PNG", optimize=True)
-    write_text(paths[1], render_html(cards, corpus.coverage, title, subtitle))
-    return paths
+    page = render(
+        "data/inspect/sheet.html.jinja",
+        title=corpus.folder.resolve().name,
+        subtitle=[f"split {split}" if split else "all splits", images, f"content {corpus.content_hash}"],
+        source_language=corpus.coverage.source_language,
+        cards=[_values(card, corpus.coverage) for card in cards],
+    )
+    write_text(path, page)
+    return path
+
+
+def _values(card: Card, coverage: Coverage) -> dict[str, Any]:
+    """What the template shows of a card."""
+    texts = []
+    for annotation in card.annotations:
+        remarks = [annotation.style.replace("_", " ") if annotation.style else "", annotation.origin]
+        remarks += [f"score {annotation.score:.3f}"] if annotation.score is not None else []
+        texts.append(
+            {
+                "pair": f"{annotation.task} {annotation.language}",
+                "language": annotation.language,
+                "remarks": [remark for remark in remarks if remark],
+                "unseen": not coverage.is_seen(annotation.pair),
+                "source": annotation.source,
+                "target": annotation.target,
+            }
+        )
+    row = card.row
+    picture = None if card.image is None else _inline(card.image)
+    return {
+        "key": row.key,
+        "split": row.split,
+        "tar": row.tar,
+        "picture": picture,
+        "reason": card.reason,
+        "texts": texts,
+    }
+
+
+def _inline(image: Image.Image) -> str:
+    small = image.copy()
+    small.thumbnail((IMAGE_SIZE_PX, IMAGE_SIZE_PX), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    small.save(stream, format="JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 def draw_cards(corpus: Corpus, num_images: int, seed: int, split: str | None) -> Iterator[Card]:
@@ -64,7 +102,7 @@ def draw_cards(corpus: Corpus, num_images: int, seed: int, split: str | None) ->
         if not wanted:
             continue
         reader = TarReader([corpus.tar_path(shard.tar)])
-        rows = (row for row in read_annotations(corpus.annotations_path(shard)) if split in (None, row.split))
+        rows = (row for row in corpus.shard_rows(shard) if split in (None, row.split))
         for place, row in enumerate(rows):
             if place in wanted:
                 yield _card(row, reader, corpus)
@@ -74,6 +112,6 @@ def _card(row: ImageRow, reader: TarReader, corpus: Corpus) -> Card:
     order: dict[Pair, int] = {pair: place for place, pair in enumerate(corpus.coverage.all_pairs)}
     annotations = sorted(row.annotations, key=lambda annotation: order.get(annotation.pair, len(order)))
     try:
-        return Card(row, decode_image(reader.read(0, row.offset, row.length), size_px=384), "", annotations)
+        return Card(row, decode_image(reader.read(0, row.offset, row.length), size_px=IMAGE_SIZE_PX), "", annotations)
     except BadSample as error:
         return Card(row, None, error.reason, annotations)

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from babelcap.data.store.format import ANNOTATION_TYPE, open_parquet
+from babelcap.data.store.format import ANNOTATION_TYPE, read_batches
 from babelcap.data.store.store import Corpus
+from babelcap.data.store.verify import require_annotations
 from babelcap.jobs.progress import progress
 
 
@@ -36,9 +37,9 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
     per_image: dict[str, Counter[int]] = {}
     with progress("Measuring texts", corpus.manifest.num_annotations) as advance:
         for shard in corpus.manifest.shards:
-            with open_parquet(corpus.annotations_path(shard)) as file:
-                for batch in file.iter_batches(batch_size=4096, columns=["split", "annotations"]):
-                    _measure(batch, lengths, styles, per_image)
+            require_annotations(corpus.folder, [shard])
+            for batch in read_batches(corpus.annotations_path(shard), ["split", "annotations"], 4096):
+                _measure(batch, lengths, styles, per_image)
             advance(shard.num_annotations)
     splits = {}
     for split, counts in corpus.manifest.splits.items():

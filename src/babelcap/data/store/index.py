@@ -4,16 +4,18 @@ Nothing is held per annotation: 137 M of them open as fast as a thousand. The fi
 `<corpus>/index/`, under the corpus' content hash; deleting them costs only the time to build them again.
 """
 
+import fcntl
 import os
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from babelcap.coverage import Pair, Style
-from babelcap.data.store.index_build import FILES, ensure_index
+from babelcap.data.store.index_build import FILES, HEADER, ensure_index
 from babelcap.data.store.store import Corpus
 from babelcap.errors import BadSample, UserError
 from babelcap.records import Annotation
@@ -38,7 +40,10 @@ class CorpusIndex:
         return cls(corpus, ensure_index(corpus))
 
     def _load(self) -> None:
-        header = read_json(self.folder / "index.json")
+        self._in_use = _OpenFile(self.folder / HEADER)
+        with suppress(OSError):  # file systems without locks; the index may then be removed under us, as before
+            fcntl.flock(self._in_use.descriptor, fcntl.LOCK_SH)
+        header = read_json(self.folder / HEADER)
         self.num_images: int = header["num_images"]
         self.num_annotations: int = header["num_annotations"]
         self._pairs = [self.corpus.coverage.pair(text) for text in header["pairs"]]
@@ -108,6 +113,9 @@ class CorpusIndex:
     def image_number(self, row: int) -> int:
         return int(self._data["image_of"][row])
 
+    def image_numbers(self, rows: np.ndarray) -> np.ndarray:
+        return self._data["image_of"][rows]
+
     def image_rows(self, image_number: int) -> range:
         """The rows of all annotations of an image."""
         first = self._data["first_row"]
@@ -120,6 +128,12 @@ class CorpusIndex:
     def tar_of(self, rows: np.ndarray) -> np.ndarray:
         """The number of the tar, in the order of the manifest, that each annotation's image lies in."""
         return self._data["tar"][self._data["image_of"][rows]]
+
+    def images_of_tar(self, tar: int) -> tuple[range, np.ndarray]:
+        """The numbers of a tar's images, and where they lie in it: [images, 2], offset and length in bytes."""
+        first, last = np.searchsorted(self._data["tar"], np.array([tar, tar + 1], dtype=np.int32)).tolist()
+        places = [self._data[name][first:last] for name in ("offset", "length")]
+        return range(first, last), np.stack(places, axis=1)
 
     def read_image(self, image_number: int) -> bytes:
         """An image as encoded. Raises BadSample where the tar no longer holds it."""

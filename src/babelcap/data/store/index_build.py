@@ -4,26 +4,34 @@ Every file is appended to in storage order; the row numbers of each (split, pair
 """
 
 import errno
+import fcntl
+import hashlib
 import os
-from contextlib import ExitStack
+import shutil
+import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelcap.coverage import Style
-from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, open_parquet
+from babelcap.data.store.format import ANNOTATION_TYPE, SCHEMA, read_batches
+from babelcap.data.store.manifest import INDEX
 from babelcap.data.store.store import Corpus
+from babelcap.data.store.verify import CACHE_VARIABLE, cache_folder, matches, remembered, require_annotations
 from babelcap.errors import UserError
 from babelcap.jobs.progress import progress
-from babelcap.storage import atomic_folder, locked, write_json
+from babelcap.storage import RememberedChecksums, atomic_folder, locked, read_json_object, text_sha256, write_json
 
-INDEX_VERSION = 1
-CACHE_VARIABLE = "BABELCAP_CACHE"
+INDEX_VERSION = 2
+HEADER = "index.json"
 IMAGES_PER_STEP = 4096
-NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
+NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR}  # the last two: a file in its way
+NUM_KEPT = 2  # indices of other contents, the last used ones, that stay beside a corpus
+NUM_KEPT_IN_CACHE = 50  # they belong to other corpora
 STYLES: tuple[str | None, ...] = (None, *map(str, Style))
 
 # One file each. Per image: tar, offset, length, key_start (+1), first_row (+1). Per annotation: the rest, where
@@ -47,12 +55,22 @@ FILES: dict[str, np.dtype] = {
 
 
 def ensure_index(corpus: Corpus) -> Path:
-    """The folder of the corpus' index: beside the corpus, or in the cache where the corpus cannot be written to."""
-    name = f"v{INDEX_VERSION}-{corpus.content_hash}"
-    beside, cached = corpus.folder / "index", cache_folder() / "index"
+    """The folder of the corpus' index: beside the corpus, or in the cache where the corpus cannot be written to.
+
+    Texts and index are compared with their checksums first. A damaged index is built again, since it is derived.
+    """
+    require_annotations(corpus.folder, corpus.manifest.shards)
+    name = index_name(corpus)
+    beside, cached = corpus.folder / INDEX, cache_folder() / INDEX
+    memory = remembered(corpus.folder)
     for place in (beside, cached):
-        if (place / name / "index.json").is_file():
+        if is_whole(place / name, memory):
+            memory.save()
+            with suppress(OSError):
+                os.utime(place / name)  # the last used ones are kept
             return place / name
+        if (place / name).is_dir():
+            print(f"babelcap: {place / name} is damaged or unfinished; it is built again", file=sys.stderr)
     try:
         return _build_once(corpus, beside, name)
     except OSError as error:
@@ -67,19 +85,43 @@ def ensure_index(corpus: Corpus) -> Path:
         raise UserError(message) from None
 
 
-def cache_folder() -> Path:
-    if os.environ.get(CACHE_VARIABLE):
-        return Path(os.environ[CACHE_VARIABLE])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "babelcap"
+def index_name(corpus: Corpus) -> str:
+    return f"v{INDEX_VERSION}-{corpus.content_hash}"
+
+
+def is_whole(folder: Path, memory: RememberedChecksums | None) -> bool:
+    """Whether every file of an index is as it was built. Without a memory every byte is read."""
+    try:
+        header = read_json_object(folder / HEADER)
+        stated = header.pop("sha256", None)
+        if stated != text_sha256(header) or header.get("version") != INDEX_VERSION:
+            return False
+        return all(matches(folder / name, digest, memory) for name, digest in header["files"].items())
+    except (UserError, OSError):
+        return False
 
 
 def _build_once(corpus: Corpus, place: Path, name: str) -> Path:
     place.mkdir(parents=True, exist_ok=True)
-    with locked(place / f".{name}.lock"):
-        if not (place / name / "index.json").is_file():
+    with locked(place / ".lock"):
+        memory = remembered(corpus.folder)  # so that of many who waited here, one alone reads it all
+        whole = is_whole(place / name, memory)
+        memory.save()
+        if not whole:
             with atomic_folder(place / name, overwrite=True) as partial:
                 build_index(corpus, partial)
+            _remove_old(place, name, NUM_KEPT if place.parent == corpus.folder else NUM_KEPT_IN_CACHE)
     return place / name
+
+
+def _remove_old(place: Path, name: str, num_kept: int) -> None:
+    """Indices of contents that the corpus had before, but for the last used ones and those that are open somewhere."""
+    others = [path for path in place.glob("v*-*") if path.name != name and path.is_dir() and not path.is_symlink()]
+    others.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in others[num_kept:]:
+        with suppress(OSError), (path / HEADER).open("rb") as header:
+            fcntl.flock(header, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever reads an index holds a shared lock on this
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def build_index(corpus: Corpus, folder: Path) -> None:
@@ -90,19 +132,34 @@ def build_index(corpus: Corpus, folder: Path) -> None:
         builder = _Builder(folder, stack)
         for number, shard in enumerate(manifest.shards):
             path = corpus.annotations_path(shard)
-            file = stack.enter_context(open_parquet(path))
-            for batch in file.iter_batches(batch_size=IMAGES_PER_STEP, columns=SCHEMA.names):
+            for batch in read_batches(path, SCHEMA.names, IMAGES_PER_STEP):
                 before = builder.num_annotations
                 builder.append(batch, number, shard.tar, path)
                 advance(builder.num_annotations - before)
-            file.close()
     found, expected = (builder.num_images, builder.num_annotations), (manifest.num_images, manifest.num_annotations)
     if found != expected:
         raise UserError(
             f"{corpus.folder}: {found[0]} images and {found[1]} texts found, the manifest says {expected[0]} "
             f"and {expected[1]}; the corpus is damaged, see `babelcap data check`"
         )
-    write_json(folder / "index.json", builder.header())
+    header = builder.header()
+    write_json(folder / HEADER, {**header, "sha256": text_sha256(header)})
+
+
+class _HashedFile:
+    """A file that knows the SHA-256 of what was written to it."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._file = stack.enter_context(path.open("wb"))
+        self._digest = hashlib.sha256()
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._file.write(content)
+        self._digest.update(content)
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
 
 
 class _Builder:
@@ -111,8 +168,8 @@ class _Builder:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        self._files: dict[str, BinaryIO] = {name: self._open(name) for name in FILES}
-        self._groups: dict[tuple[str, int], tuple[str, BinaryIO]] = {}
+        self._files: dict[str, _HashedFile] = {name: self._open(name) for name in FILES}
+        self._groups: dict[tuple[str, int], tuple[str, _HashedFile]] = {}
         self._pairs: dict[str, int] = {}
         self._origins: dict[str, int] = {}
         self._num_text_bytes = 0
@@ -191,12 +248,13 @@ class _Builder:
             "num_annotations": self.num_annotations,
             "pairs": pairs,
             "origins": list(self._origins),
-            "styles": STYLES,
+            "styles": list(STYLES),
             "groups": groups,
+            "files": {name: file.sha256 for name, file in (*self._files.items(), *self._groups.values())},
         }
 
-    def _open(self, name: str) -> BinaryIO:
-        return self._stack.enter_context((self._folder / name).open("wb"))
+    def _open(self, name: str) -> _HashedFile:
+        return _HashedFile(self._folder / name, self._stack)
 
     def _write(self, name: str, values: np.ndarray) -> None:
         self._files[name].write(values.astype(FILES[name]).tobytes())

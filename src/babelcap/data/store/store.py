@@ -4,7 +4,8 @@ images/NAME.tar  annotations/NAME.parquet  corpus.json     a folder without corp
 """
 
 import platform
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
@@ -17,23 +18,27 @@ from babelcap.coverage import Coverage, Pair
 from babelcap.data.store.format import (
     ANNOTATIONS,
     IMAGES,
-    MANIFEST,
+    MAX_TEXT_CHARACTERS,
     BareImages,
     ImageRow,
+    parquet_name,
+    read_annotations,
+    write_annotations,
+)
+from babelcap.data.store.manifest import (
     Manifest,
     Shard,
     SplitCounts,
     count_rows,
     make_manifest,
-    parquet_name,
-    read_annotations,
     read_manifest,
-    write_annotations,
+    write_manifest,
 )
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, TarFileWriter, TarScan, is_safe_name, scan_tar
+from babelcap.data.store.verify import require_annotations, require_file
 from babelcap.errors import UserError
 from babelcap.records import Annotation
-from babelcap.storage import atomic_folder, write_json
+from babelcap.storage import atomic_folder
 from babelcap.version import VERSION
 
 
@@ -74,15 +79,22 @@ class Corpus:
     def annotations_path(self, shard: Shard) -> Path:
         return self.folder / ANNOTATIONS / shard.annotations
 
+    def file(self, name: str) -> Path:
+        """A file beside images and annotations, such as a world's truth; damage is found here."""
+        return require_file(self.folder, self.manifest, name)
+
     def rows(self, split: str | None = None) -> Iterator[ImageRow]:
         """Every image with its texts, tar by tar. For training use `CorpusIndex`, which is random access."""
         if split is not None:
             self._split(split)
         for shard in self.manifest.shards:
             if split is None or split in shard.splits:
-                for row in read_annotations(self.annotations_path(shard)):
-                    if split is None or row.split == split:
-                        yield row
+                yield from (row for row in self.shard_rows(shard) if split is None or row.split == split)
+
+    def shard_rows(self, shard: Shard) -> Iterator[ImageRow]:
+        """The images of one shard, once its texts are known to be those of the manifest."""
+        require_annotations(self.folder, [shard])
+        return read_annotations(self.annotations_path(shard))
 
     def _split(self, split: str) -> SplitCounts:
         if split not in self.manifest.splits:
@@ -114,6 +126,7 @@ class CorpusWriter:
         self._keys: set[str] = set()
         self._shards: list[Shard] = []
         self._rows: list[ImageRow] = []
+        self._skipped: Counter[str] = Counter()
         self._tar: TarFileWriter | None = None
         self._stack = ExitStack()
 
@@ -133,12 +146,19 @@ class CorpusWriter:
                     raise error
                 self._finish_tar()
                 if not self._shards:
-                    raise UserError(f"{self.folder}: no image was added, so there is no corpus to write")
+                    reasons = "".join(f"; {reason}: {number}" for reason, number in self._skipped.most_common(3))
+                    raise UserError(f"{self.folder}: no image was added, so there is no corpus to write{reasons}")
+                skipped = Counter(self._shards[-1].skipped) + self._skipped
+                self._shards[-1] = self._shards[-1].model_copy(update={"skipped": dict(sorted(skipped.items()))})
                 manifest = make_manifest(self._shards, self.coverage, with_versions(self._provenance))
-                write_json(self._partial / MANIFEST, manifest.model_dump(mode="json"))
+                write_manifest(self._partial, manifest)
             finally:
                 if self._tar is not None:
                     self._tar.abandon()
+
+    def skip(self, reasons: Mapping[str, int]) -> None:
+        """Counts what was left out, by reason; the manifest says so."""
+        self._skipped.update(reasons)
 
     def add(self, key: str, image: bytes, extension: str, split: str, annotations: list[Annotation]) -> None:
         """Adds one encoded image with its texts. A mistake in either is an error here, not later in training."""
@@ -151,6 +171,8 @@ class CorpusWriter:
             raise UserError(
                 f"key '{key}': '{extension}' is not an image extension ({', '.join(sorted(IMAGE_EXTENSIONS))})"
             )
+        if not split.isprintable():
+            raise UserError(f"key '{key}': the split {split!r:.80} is not a name")
         if not split or not image:
             raise UserError(f"key '{key}': the {'split' if image else 'image'} is empty")
         for annotation in annotations:
@@ -221,6 +243,11 @@ def check_annotation(annotation: Annotation, coverage: Coverage, key: str) -> No
         raise UserError(f"key '{key}': {error}") from None
     if not annotation.target.strip():
         raise UserError(f"key '{key}': {annotation.pair} has an empty target text")
+    longest = max(len(annotation.target), len(annotation.source or ""))
+    if longest > MAX_TEXT_CHARACTERS:
+        raise UserError(
+            f"key '{key}': {annotation.pair} has a text of {longest} characters, above {MAX_TEXT_CHARACTERS}"
+        )
     if needed is not None and not (annotation.source or "").strip():
         raise UserError(f"key '{key}': {annotation.pair} has no {needed} text; a {annotation.task} needs one")
 

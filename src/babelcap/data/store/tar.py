@@ -9,7 +9,7 @@ import re
 import tarfile
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -27,6 +27,7 @@ EXTENDED = frozenset(b"Lx")  # a long name or pax header, which tells of the mem
 SILENT = frozenset(b"LxKg5")  # nothing is lost by leaving these out: headers of headers, and folders
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]++(?:[./][A-Za-z0-9_-]++)*+")  # safe at a glance, as nearly all names are
 PLAIN_NAMES = re.compile(rb"[A-Za-z0-9_-]++(?:[./\n][A-Za-z0-9_-]++)*+")
+MAX_SIZE_DIGITS = 19  # of a size in a pax header
 MAX_NAME_BYTES = 1 << 20  # of a long name or a pax header: a damaged size must not be read into memory
 
 
@@ -97,7 +98,8 @@ def scan_tar(path: str | Path) -> TarScan:
 
 def _scan(path: Path, descriptor: int, num_bytes: int) -> TarScan:
     problems: Counter[str] = Counter()
-    headers, sizes, given_names = _walk(path, descriptor, num_bytes, problems)
+    walk = _walk(path, descriptor, num_bytes, problems)
+    headers, sizes, given_names = walk.headers, walk.sizes, walk.names
     lengths = np.array(sizes, dtype="<i8")
     ends = np.cumsum(BLOCK + (lengths + BLOCK - 1) // BLOCK * BLOCK)
     data_places = np.concatenate([[0], ends[:-1]])[: len(sizes)].astype("<i8") + BLOCK
@@ -136,17 +138,44 @@ def _plain_names(raw_names: list[bytes]) -> list[str] | None:
     return names if len(names) == len(raw_names) else None  # a name may hold a line break
 
 
-def _walk(
-    path: Path, descriptor: int, num_bytes: int, problems: Counter[str]
-) -> tuple[list[bytes], list[int], dict[int, str | None]]:
+@dataclass
+class _Walk:
+    """What is known so far of a tar while its headers are walked through."""
+
+    descriptor: int
+    problems: Counter[str]
+    headers: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # of the members' data
+    names: dict[int, str | None] = field(default_factory=dict)  # number of a header -> a name that is not in it
+    told: dict[str, str | None] = field(
+        default_factory=dict
+    )  # name and size by a long-name or pax header, for the next
+
+    def look_closer(self, header: bytes, size: int, position: int) -> int:
+        """A header that is not a plain file's, or that follows one which tells its name or size: the size."""
+        kind = header[156]
+        if kind in EXTENDED and size <= MAX_NAME_BYTES:
+            self.told = self.told | _read_extended(kind, os.pread(self.descriptor, size, position + BLOCK))
+            return size
+        if kind in SILENT:
+            return size
+        if kind not in REGULAR:
+            self.problems["not a regular file"] += 1
+        elif "size" in self.told:
+            size = int(self.told["size"] or 0)
+        if "path" in self.told:
+            self.names[len(self.headers)] = self.told["path"]
+        self.told = {}
+        return size
+
+
+def _walk(path: Path, descriptor: int, num_bytes: int, problems: Counter[str]) -> _Walk:
     """All headers with the sizes of their data, and the names that do not stand in a header itself.
 
     This loop is the cost of a scan, so for the usual member it does no more than find the next header.
     """
-    headers: list[bytes] = []
-    sizes: list[int] = []
-    names: dict[int, str | None] = {}
-    extended: dict[str, str | None] = {}  # name and size from a long-name or pax header, for the member that follows
+    walk = _Walk(descriptor, problems)
+    headers, sizes = walk.headers, walk.sizes
     first = os.pread(descriptor, BLOCK, 0)
     if first and first[0] and (len(first) < BLOCK or not _checksum_fits(first)):
         raise UserError(f"{path} is not an uncompressed tar (no tar header at its start); unpack .gz files first")
@@ -159,40 +188,15 @@ def _walk(
         if size < 0 or position + BLOCK + size > num_bytes:
             problems["damaged tar header" if size < 0 and len(header) == BLOCK else "truncated tar"] += 1
             break
-        if extended or header[156] != USUAL:
-            size, extended = _look_closer(header, size, extended, descriptor, position, names, len(headers), problems)
+        if walk.told or header[156] != USUAL:
+            size = walk.look_closer(header, size, position)
             if position + BLOCK + size > num_bytes:
                 problems["truncated tar"] += 1
                 break
         headers.append(header)
         sizes.append(size)
         position += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
-    return headers, sizes, names
-
-
-def _look_closer(
-    header: bytes,
-    size: int,
-    extended: dict[str, str | None],
-    descriptor: int,
-    position: int,
-    names: dict[int, str | None],
-    number: int,
-    problems: Counter[str],
-) -> tuple[int, dict[str, str | None]]:
-    """A header that is not a plain file's, or that follows one which tells its name or size: the size, what is told."""
-    kind = header[156]
-    if kind in EXTENDED and size <= MAX_NAME_BYTES:
-        return size, extended | _read_extended(kind, os.pread(descriptor, size, position + BLOCK))
-    if kind in SILENT:
-        return size, extended
-    if kind not in REGULAR:
-        problems["not a regular file"] += 1
-    elif "size" in extended:
-        size = int(extended["size"] or 0)
-    if "path" in extended:
-        names[number] = extended["path"]
-    return size, {}
+    return walk
 
 
 def _number(field: bytes) -> int:
@@ -230,7 +234,7 @@ def _read_extended(kind: int, content: bytes) -> dict[str, str | None]:
             break
         record = content[position + len(digits) + 1 : position + int(digits) - 1]
         keyword, _, value = record.partition(b"=")
-        if keyword == b"path" or (keyword == b"size" and value.isdigit()):
+        if keyword == b"path" or (keyword == b"size" and value.isdigit() and len(value) <= MAX_SIZE_DIGITS):
             values[keyword.decode()] = _decode(value)
         position += int(digits)
     return values

@@ -5,26 +5,30 @@ Saved beside the model: `processor_config.json`, `encoder_tokenizer/` and `decod
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
 
 from babelcap.data.feed.batches import pad
-from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, decode_image, square_pixels
+from babelcap.data.feed.image_sources import fetch_image, is_url
+from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD, ImageInput, decode_image, square_pixels
 from babelcap.data.feed.text import encode_prefix, encode_texts, require_special_tokens
 from babelcap.errors import BadSample, UserError
-from babelcap.models.checkpoints.loading import resolve_folder
-from babelcap.storage import read_json, write_json
+from babelcap.models.checkpoints.files import DECODER_TOKENIZER, ENCODER_TOKENIZER, PROCESSOR_FILE, PROCESSOR_FILES
+from babelcap.models.checkpoints.tokenizers import load_tokenizers
+from babelcap.models.checkpoints.weights import resolve_folder
+from babelcap.storage import read_json_object, update_manifest, write_json
 
-PROCESSOR_FILE = "processor_config.json"
-ENCODER_TOKENIZER, DECODER_TOKENIZER = "encoder_tokenizer", "decoder_tokenizer"
-ImageSource = str | Path | bytes | Image.Image
+# A path or URL, encoded bytes, an open file, a Pillow image, or an array or tensor of its pixels.
+ImageSource = ImageInput | Tensor
 
 
-class CaptionProcessor:
+class CaptionProcessor(ProcessorMixin):
+    """transformers' own pipelines take it too; its files are ours, for a captioner has two vocabularies."""
+
     def __init__(
         self,
         encoder_tokenizer: PreTrainedTokenizerBase,
@@ -37,53 +41,59 @@ class CaptionProcessor:
     ) -> None:
         require_special_tokens(encoder_tokenizer, "encoder")
         require_special_tokens(decoder_tokenizer, "decoder")
-        self.encoder_tokenizer = encoder_tokenizer
-        self.decoder_tokenizer = decoder_tokenizer
+        super().__init__(encoder_tokenizer, decoder_tokenizer)
         self.image_size_px = image_size_px
         self.max_prompt_tokens = max_prompt_tokens
         self.image_mean = tuple(image_mean)
         self.image_std = tuple(image_std)
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """What turns generated ids into text, as transformers calls it."""
+        return self.decoder_tokenizer
+
     def __call__(
-        self, images: ImageSource | Sequence[ImageSource] | None = None, text: str | Sequence[str] | None = None
-    ) -> dict[str, Tensor]:
+        self,
+        images: ImageSource | Sequence[ImageSource] | None = None,
+        text: str | Sequence[str] | None = None,
+        **_: Any,  # transformers' pipelines also say how to pad and what to return, which is always the same here
+    ) -> BatchFeature:
         """Inputs of a model's forward and generate: prompts padded on the right, pixels where there are images."""
         inputs: dict[str, Tensor] = {}
         if text is not None:
             inputs |= self.encode_prompts([text] if isinstance(text, str) else text)
         if images is not None:
-            single = isinstance(images, str | Path | bytes | Image.Image)
-            inputs["pixel_values"] = self.encode_images([images] if single else images)  # type: ignore[list-item,arg-type]
-        return inputs
+            inputs["pixel_values"] = self.encode_images(as_images(images))
+        return BatchFeature(inputs)
 
     def encode_prompts(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        ids = encode_texts(self.encoder_tokenizer, texts, self.max_prompt_tokens)
+        return self.pad_prompts(self.prompt_ids(texts))
+
+    def prompt_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return encode_texts(self.encoder_tokenizer, texts, self.max_prompt_tokens)
+
+    def pad_prompts(self, ids: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         mask = [[1] * len(row) for row in ids]
         return {"input_ids": pad(ids, self.encoder_tokenizer.pad_token_id), "attention_mask": pad(mask, 0)}
 
     def encode_images(self, images: Iterable[ImageSource]) -> Tensor:
         """float32 [images, 3, size, size]. An image that cannot be used stops here, by name."""
-        return torch.stack([torch.from_numpy(self._pixels(number, image)) for number, image in enumerate(images)])
+        return torch.stack([self.encode_image(image, image_name(image, n)) for n, image in enumerate(images)])
 
-    def _pixels(self, number: int, source: ImageSource) -> Any:
+    def encode_image(self, source: ImageSource, name: str) -> Tensor:
         try:
-            if isinstance(source, Image.Image):
-                image = source.convert("RGB")
-            else:
-                image = decode_image(source, self.image_size_px)
-        except (BadSample, OSError) as error:
-            name = source if isinstance(source, str | Path) else f"image {number}"
-            raise UserError(f"{name}: {error}") from None
-        return square_pixels(image, self.image_size_px, self.image_mean, self.image_std)
+            image = decode_image(_decodable(source), self.image_size_px)
+        except BadSample as error:
+            raise UserError(f"{name}: {' '.join(str(error).split())}") from None
+        return torch.from_numpy(square_pixels(image, self.image_size_px, self.image_mean, self.image_std))
 
-    def encode_prefix(self, prefix: str, num_rows: int) -> Tensor:
-        """What the decoder is given to continue, [rows, tokens]."""
-        return torch.tensor([encode_prefix(self.decoder_tokenizer, prefix)]).expand(num_rows, -1)
+    def prefix_ids(self, prefix: str) -> list[int]:
+        """What the decoder is given to continue; nothing for no prefix."""
+        return encode_prefix(self.decoder_tokenizer, prefix) if prefix else []
 
-    def decode(self, ids: Tensor, prefix: str = "") -> list[str]:
-        """Texts of generated ids, without special tokens and without the prefix they were started with."""
-        texts = self.decoder_tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return [text.strip().removeprefix(prefix).strip() for text in texts]
+    def decode(self, ids: Tensor) -> list[str]:
+        """The whole texts of generated ids, prefix included, without special tokens."""
+        return [text.strip() for text in self.decoder_tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def save_pretrained(self, folder: str | Path, **_: Any) -> None:
         folder = Path(folder)
@@ -97,10 +107,33 @@ class CaptionProcessor:
             "image_std": self.image_std,
         }
         write_json(folder / PROCESSOR_FILE, values)
+        update_manifest(folder, PROCESSOR_FILES)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **_: Any) -> "CaptionProcessor":
         return load_processor(folder)
+
+
+def as_images(images: ImageSource | Iterable[ImageSource]) -> list[ImageSource]:
+    """One image or several, as a list; the first of an array's four dimensions counts images."""
+    if isinstance(images, np.ndarray | Tensor):
+        return list(images) if images.ndim == 4 else [images]
+    if isinstance(images, Iterable) and not isinstance(images, str | bytes) and not hasattr(images, "read"):
+        return list(images)
+    return [cast(ImageSource, images)]
+
+
+def image_name(image: ImageSource, number: int) -> str:
+    return str(image) if isinstance(image, str | Path) else f"image {number}"
+
+
+def _decodable(source: ImageSource) -> ImageInput:
+    if isinstance(source, str) and is_url(source):
+        return fetch_image(source)
+    if isinstance(source, Tensor):
+        tensor = source.detach().cpu()
+        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return source
 
 
 def load_processor(
@@ -111,26 +144,10 @@ def load_processor(
 ) -> CaptionProcessor:
     """The processor beside a model. Tokenizers that lie elsewhere are named, by folder or hub id."""
     folder = resolve_folder(path_or_id)
-    values = read_json(folder / PROCESSOR_FILE) if (folder / PROCESSOR_FILE).is_file() else {}
-    if not isinstance(values, dict):
-        raise UserError(f"{folder / PROCESSOR_FILE}: expected a table of settings, found {type(values).__name__}")
+    tokenizers = load_tokenizers(folder, encoder_tokenizer, decoder_tokenizer)
+    values = read_json_object(folder / PROCESSOR_FILE) if (folder / PROCESSOR_FILE).is_file() else {}
     values.pop("processor_class", None)
-    tokenizers = [
-        _load_tokenizer(folder / ENCODER_TOKENIZER, encoder_tokenizer, "--encoder-tokenizer"),
-        _load_tokenizer(folder / DECODER_TOKENIZER, decoder_tokenizer, "--decoder-tokenizer"),
-    ]
     try:
         return CaptionProcessor(*tokenizers, **values)
     except TypeError as error:
         raise UserError(f"{folder / PROCESSOR_FILE}: {error}") from None
-
-
-def _load_tokenizer(beside: Path, elsewhere: str | Path | None, option: str) -> PreTrainedTokenizerBase:
-    place = beside if elsewhere is None else resolve_folder(elsewhere)
-    if not place.is_dir():
-        raise UserError(f"{place}: no such tokenizer; name the one this model was trained with ({option})")
-    try:
-        return AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{place}: no tokenizer can be read from it ({reason})") from None

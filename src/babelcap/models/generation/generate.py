@@ -3,6 +3,7 @@
 The beams of one sample share its encoder states: keys and values across are neither copied for each beam nor reordered.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class CaptionerGeneration(GenerationMixin):
         for new, whole in (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")):
             if (number := kwargs.pop(new, None)) is not None:
                 kwargs[whole] = num_given + number
+        self._keep_within_positions(num_given, kwargs)
         ends, pad = _as_list(self._setting("eos_token_id", kwargs)), self._setting("pad_token_id", kwargs)
         shortlist = None
         if allowed_tokens is not None:
@@ -99,6 +101,26 @@ class CaptionerGeneration(GenerationMixin):
         if decoder_input_ids is not None:
             check_ids(decoder_input_ids, self.config.vocab_size, "decoder_input_ids")
 
+    def _keep_within_positions(self, num_given: int, kwargs: dict[str, Any]) -> None:
+        """A text ends where the decoder's positions do, however many tokens were allowed."""
+        num_positions = self.config.decoder_config.max_position_embeddings
+        if num_given >= num_positions:
+            raise UserError(
+                f"the decoder is given {num_given} tokens to continue; it has {num_positions} positions, use a shorter "
+                "prefix"
+            )
+        if (self._setting("max_length", kwargs) or 0) > num_positions:
+            kwargs["max_length"] = num_positions
+
+    @property
+    def end_token_ids(self) -> list[int]:
+        return _as_list(self._setting("eos_token_id", {}))
+
+    def num_given_tokens(self, prefix_ids: Sequence[int]) -> int:
+        """How many tokens a sequence has that is started with this prefix, before anything is generated."""
+        starts_itself = bool(prefix_ids) and prefix_ids[0] == self._setting("decoder_start_token_id", {})
+        return len(prefix_ids) + (0 if starts_itself else 1)
+
     def _num_given(self, kwargs: dict[str, Any]) -> int:
         """How many tokens a sequence starts with that are not generated: the start token and the prefix."""
         prefix = kwargs.get("decoder_input_ids")
@@ -127,6 +149,15 @@ class CaptionerGeneration(GenerationMixin):
             kwargs["decoder_input_ids"] = shortlist.from_vocabulary(prefix)
         kwargs["shortlist"] = shortlist
         return shortlist
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """After every step. A number that is none would go on as text; one reduction finds it before it is chosen."""
+        if not torch.isfinite(outputs.logits.amax()):
+            raise UserError(
+                "the model's logits are not finite: its weights are damaged, or too large for its type; "
+                "check them with `babelcap model check`, or load it with dtype float32"
+            )
+        return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -209,10 +240,14 @@ def pad_after_end(sequences: Tensor, num_given: int, ends: list[int], pad: int |
     """transformers' beam search fills up with eos where padding has the id 0; the published code pads."""
     if pad is None or not ends:
         return sequences
+    return sequences.masked_fill(after_end(sequences, num_given, ends), pad)
+
+
+def after_end(sequences: Tensor, num_given: int, ends: list[int]) -> Tensor:
+    """True behind each sequence's end."""
     ended = torch.isin(sequences, torch.tensor(ends, device=sequences.device))
     ended[:, :num_given] = False  # the decoder starts with eos
-    after = ended.cumsum(dim=1) > ended.long()
-    return sequences.masked_fill(after, pad)
+    return ended.cumsum(dim=1) > ended.long()
 
 
 def _as_list(value: Any) -> list[int]:

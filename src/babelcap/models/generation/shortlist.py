@@ -15,7 +15,8 @@ from babelcap.data.feed.text import encode_prefix
 from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.languages import find_language
-from babelcap.storage import read_json, write_json
+from babelcap.models.checkpoints.files import SHORTLIST_FILES
+from babelcap.storage import read_json, require_manifest, update_manifest, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -114,6 +115,7 @@ def write_shortlist(
         path,
         {"language": language, "vocab_size": vocab_size, "num_tokens": len(ids), "origin": origin, "token_ids": ids},
     )
+    update_manifest(folder, SHORTLIST_FILES)
     return path
 
 
@@ -125,6 +127,7 @@ def read_shortlist(folder: str | Path, language: str, vocab_size: int) -> Tensor
             f"{folder}: no shortlist of '{language}' (found: {', '.join(known) or 'none'}); "
             f"build it with `babelcap model shortlist CORPUS --language {language}`"
         )
+    require_manifest(folder, only=SHORTLIST_FILES, advice="build it again with `babelcap model shortlist`")
     values = read_json(path)
     try:
         ids = torch.tensor(values["token_ids"], dtype=torch.long)

@@ -5,6 +5,8 @@ here, so `input_ids` are the prompt's only.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +17,8 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import ModelOutput
 
 from babelcap.data.feed.batches import IGNORED_LABEL
+from babelcap.models.checkpoints.files import MODEL_FILES
+from babelcap.models.checkpoints.weights import require_finite
 from babelcap.models.generation.generate import CaptionerGeneration
 from babelcap.models.generation.packing import Product
 from babelcap.models.generation.shortlist import Shortlist
@@ -22,6 +26,7 @@ from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.network.parts import DECODERS, ENCODERS
+from babelcap.storage import require_manifest, update_manifest
 
 
 @dataclass
@@ -75,6 +80,34 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         self.decoder = DECODERS[config.decoder_config.kind].module_class(config.decoder_config)
         self.head = Head(config.decoder_config.logit_softcap)
         self.post_init()
+
+    def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **options: Any) -> None:
+        """As transformers does, with the files' checksums in the folder's manifest."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
+        if is_main_process:
+            update_manifest(save_directory, MODEL_FILES)
+
+    def push_to_hub(self, repo_id: str, *, processor: Any = None, private: bool = False) -> str:
+        """Uploads the model, with its processor where one is given, and a model card that says what it was taught."""
+        from babelcap.models.checkpoints.hub import push_captioner
+        from babelcap.models.checkpoints.saving import save_captioner
+
+        with TemporaryDirectory() as folder:
+            save_captioner(Path(folder) / "model", self, processor, name=repo_id)
+            return push_captioner(Path(folder) / "model", repo_id, private=private)
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | Path | None, *arguments: Any, **options: Any) -> Any:
+        """As transformers does, but what is damaged or not finite is refused and no pickle is ever read."""
+        if path_or_id is not None:
+            options["use_safetensors"] = True
+            require_manifest(path_or_id, only=MODEL_FILES)
+        loaded = super().from_pretrained(path_or_id, *arguments, **options)
+        if path_or_id is not None:
+            for name, parameter in (loaded[0] if isinstance(loaded, tuple) else loaded).named_parameters():
+                if not parameter.is_meta:
+                    require_finite(parameter.detach(), f"{path_or_id}: {name}")
+        return loaded
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self.encoder

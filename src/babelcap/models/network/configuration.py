@@ -11,6 +11,8 @@ from babelcap.models.network.bart_decoder import BartDecoderConfig
 from babelcap.models.network.encoder import FlorenceEncoderConfig
 from babelcap.models.network.parts import DECODERS, ENCODERS, part_config
 
+MAX_IMAGE_SIZE_PX = 4096
+
 
 @strict
 class CaptionerConfig(PreTrainedConfig):
@@ -43,6 +45,8 @@ class CaptionerConfig(PreTrainedConfig):
                 f"the decoder attends to states of width {self.decoder_config.encoder_hidden_size}, "
                 f"the encoder's have {self.encoder_config.hidden_size}"
             )
+        if not 1 <= self.image_size_px <= MAX_IMAGE_SIZE_PX:
+            raise ValueError(f"image_size_px is {self.image_size_px}; it must lie between 1 and {MAX_IMAGE_SIZE_PX}")
         if self.coverage is not None:
             Coverage.model_validate(self.coverage)
 

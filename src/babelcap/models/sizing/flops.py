@@ -1,16 +1,19 @@
 """Multiply-accumulates and activation memory of one forward pass, counted from the modules, without any weights.
 
-The model stands on the meta device and runs on fake tensors: torch's own counter sees every product that a real pass
-would do. MACs = FLOPs / 2, as products and convolutions are counted; element-wise work is not.
+The model and its inputs stand on the meta device: every product of a real pass is seen with its shapes and counted by
+torch's own formulas. MACs = FLOPs / 2, as products and convolutions are counted; element-wise work is not.
 """
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.configuration import CaptionerConfig
@@ -26,53 +29,29 @@ PARTS = {
 }
 
 
+class ForwardCount(NamedTuple):
+    macs: dict[str, int]
+    activation_bytes: int
+
+
 def meta_captioner(config: CaptionerConfig) -> Captioner:
     with torch.device("meta"):
         return Captioner(config)
 
 
-def _forward(model: Captioner, image_size_px: int, num_tokens: tuple[int, int], **options: Any) -> None:
-    model(
-        input_ids=torch.zeros(1, num_tokens[0], dtype=torch.long),
-        pixel_values=torch.zeros(1, 3, image_size_px, image_size_px),
-        decoder_input_ids=torch.zeros(1, num_tokens[1], dtype=torch.long),
-        **options,
-    )
-
-
-def forward_macs(
+def count_forward(
     model: Captioner,
     image_size_px: int,
     num_encoder_tokens: int = NUM_ENCODER_TOKENS,
     num_decoder_tokens: int = NUM_DECODER_TOKENS,
-) -> dict[str, int]:
-    """MACs by part and in `total`, of one image, a prompt and its targets. The model is on the meta device."""
-    counter = FlopCounterMode(display=False)
-    with torch.device("meta"), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), counter:
-        _forward(model.eval(), image_size_px, (num_encoder_tokens, num_decoder_tokens))
-    counts = counter.get_flop_counts()
-    root = type(model).__name__
-    macs = {part: sum(counts.get(f"{root}.{module}", {}).values()) // 2 for part, module in PARTS.items()}
-    macs["total"] = counter.get_total_flops() // 2
-    return macs
+) -> ForwardCount:
+    """Of one image, a prompt and its targets, by a model on the meta device, in one pass.
 
-
-def activation_bytes(
-    model: Captioner,
-    image_size_px: int,
-    num_encoder_tokens: int = NUM_ENCODER_TOKENS,
-    num_decoder_tokens: int = NUM_DECODER_TOKENS,
-) -> int:
-    """Bytes in float32 that one sample's forward keeps for the backward pass, given what is frozen, without the head.
-
-    The head's loss keeps no logits. Attention keeps its scores here, as it does where it is soft-capped; a fused one
-    keeps less. Dropout masks, where there is dropout, come on top.
+    MACs are by part and in `total`. Activations are the float32 bytes that the pass keeps for its backward, given what
+    is frozen, without the head, whose loss keeps no logits. Attention keeps its scores here, as it does where it is
+    soft-capped; a fused one keeps less. Dropout masks, where there is dropout, come on top.
     """
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    fake_weights = [
-        fake.from_tensor(weight) for weight in (*model.parameters(), *model.buffers())
-    ]  # as the pass sees them
-    weights = {weight.untyped_storage()._cdata for weight in fake_weights}
+    weights = {weight.untyped_storage()._cdata for weight in (*model.parameters(), *model.buffers())}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -81,7 +60,65 @@ def activation_bytes(
             kept[storage._cdata] = storage
         return tensor
 
-    hooks = saved_tensors_hooks(keep, lambda tensor: tensor)
-    with torch.device("meta"), fake, torch.enable_grad(), hooks:
-        _forward(model.eval(), image_size_px, (num_encoder_tokens, num_decoder_tokens), logits_needed=False)
-    return sum(storage.nbytes() for storage in kept.values())
+    counter = _MacCounter()
+    with torch.device("meta"), counter, counter.parts_of(model.eval()):
+        with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+            outputs = model(
+                input_ids=torch.zeros(1, num_encoder_tokens, dtype=torch.long),
+                pixel_values=torch.zeros(1, 3, image_size_px, image_size_px),
+                decoder_input_ids=torch.zeros(1, num_decoder_tokens, dtype=torch.long),
+                decoder_attention_mask=torch.ones(1, num_decoder_tokens, dtype=torch.long),
+                logits_needed=False,
+            )
+        with torch.no_grad():
+            model.head(outputs.decoder_last_hidden_state, model.head_weight)
+    macs = {part: counter.flops[part] // 2 for part in PARTS} | {"total": counter.flops.total() // 2}
+    return ForwardCount(macs, sum(storage.nbytes() for storage in kept.values()))
+
+
+def forward_macs(model: Captioner, image_size_px: int) -> dict[str, int]:
+    return count_forward(model, image_size_px).macs
+
+
+def activation_bytes(model: Captioner, image_size_px: int) -> int:
+    return count_forward(model, image_size_px).activation_bytes
+
+
+class _MacCounter(TorchDispatchMode):
+    """Counts what torch has a formula for, under the part of the model that is at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops: Counter[str] = Counter()
+        self._part = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # A mask's values are asked for, to leave out one that hides nothing; there are none here, so it stays.
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return False
+        result = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.flops[self._part] += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+    @contextmanager
+    def parts_of(self, model: nn.Module) -> Iterator[None]:
+        handles = []
+        for part, name in PARTS.items():
+            module = model.get_submodule(name)
+            handles += [module.register_forward_pre_hook(self._enter(part)), module.register_forward_hook(self._leave)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, part: str) -> Callable[..., None]:
+        def enter(*_: Any) -> None:
+            self._part = part
+
+        return enter
+
+    def _leave(self, *_: Any) -> None:
+        self._part = ""

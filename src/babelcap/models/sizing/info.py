@@ -1,24 +1,21 @@
 """What a model is and costs: P, Pt of each phase, MACs of a forward pass, memory. Counted without any weights."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.loading import CONFIG_FILE, INDEX_FILE, build_captioner_config
-from babelcap.models.checkpoints.published import convert_config, is_published
-from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.checkpoints.loading import read_config
+from babelcap.models.checkpoints.weights import Checkpoint
+from babelcap.models.network.configuration import MAX_IMAGE_SIZE_PX, CaptionerConfig
 from babelcap.models.sizing.flops import (
     NUM_DECODER_TOKENS,
     NUM_ENCODER_TOKENS,
-    activation_bytes,
-    forward_macs,
+    count_forward,
     meta_captioner,
 )
 from babelcap.models.sizing.freezing import POLICIES, apply_policy, get_policy, training_table
 from babelcap.models.sizing.sizes import SIZES, get_size, size_config
-from babelcap.storage import read_json
 
 BYTES = {"bf16": 2, "fp32": 4}
 NUM_BEAMS = 4
@@ -29,33 +26,9 @@ def read_size_or_folder(name: str) -> CaptionerConfig:
     """The configuration of a named size, or of a model's folder in our format or the published one."""
     if name in SIZES:
         return size_config(name)
-    folder = Path(name)
-    if not folder.exists():
+    if not Path(name).exists():
         get_size(name)
-    path = folder / CONFIG_FILE if folder.is_dir() else folder
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: expected a table of settings, found {type(values).__name__}")
-    if is_published(values):
-        return convert_config(values, _weight_names(path.parent))
-    if values.get("model_type") != CaptionerConfig.model_type:
-        raise UserError(f"{path}: model_type is {values.get('model_type')!r}, not a captioner's")
-    return build_captioner_config(values, str(path))
-
-
-def _weight_names(folder: Path) -> list[str]:
-    """Names without weights; a published configuration leaves it to them which layers have cross-attention."""
-    if (folder / INDEX_FILE).is_file():
-        return list(read_json(folder / INDEX_FILE).get("weight_map", {}))
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        header = file.read(int.from_bytes(file.read(8), "little"))
-    try:
-        return [name for name in json.loads(header) if name != "__metadata__"]
-    except json.JSONDecodeError:
-        raise UserError(f"{path} is damaged or cut short; copy or download it again") from None
+    return read_config(Checkpoint(name))
 
 
 def model_info(
@@ -63,16 +36,17 @@ def model_info(
 ) -> dict[str, Any]:
     """All numbers as plain data. `policy` decides the table of what trains and the memory of training."""
     get_policy(policy)
-    image_size_px = image_size_px or config.image_size_px
+    image_size_px = config.image_size_px if image_size_px is None else image_size_px
+    if not 1 <= image_size_px <= MAX_IMAGE_SIZE_PX:
+        raise UserError(f"image_size_px is {image_size_px}; it must lie between 1 and {MAX_IMAGE_SIZE_PX}")
     model = meta_captioner(config)
     trained = {}
     for name in POLICIES:
         rows = training_table(apply_policy(model, name))
         trained[name] = sum(row.num_trained for row in rows)
-    macs = forward_macs(model, image_size_px)
     table = training_table(apply_policy(model, policy))
     num_parameters = sum(row.num_parameters for row in table)
-    activations = activation_bytes(model, image_size_px)
+    macs, activations = count_forward(model, image_size_px)
     return {
         "encoder": config.encoder_config.kind,
         "decoder": config.decoder_config.kind,

@@ -8,7 +8,7 @@ from transformers import BartConfig, Florence2VisionConfig, Gemma2Config, Gemma3
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import build_captioner_config
 from babelcap.models.checkpoints.published import convert_config
-from babelcap.models.checkpoints.sources import Checkpoint
+from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.sizing.sizes import SIZES, Size, get_size
 

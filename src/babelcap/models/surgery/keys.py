@@ -14,7 +14,7 @@ from torch import Size, Tensor
 
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.published import our_name, some_names
-from babelcap.models.checkpoints.sources import Checkpoint
+from babelcap.models.checkpoints.weights import Checkpoint
 
 EMBEDDING = "encoder.text_encoder.embed_tokens.weight"
 HEAD = "decoder.embed_tokens.weight"
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Plan:
+class KeyPlan:
     steps: dict[str, Step] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Plan:
         }
 
 
-def plan_florence(plan: Plan, source: Checkpoint, with_decoder: bool) -> None:
+def plan_florence(plan: KeyPlan, source: Checkpoint, with_decoder: bool) -> None:
     """Encoder, and with it the decoder where the captioner keeps it, of Florence-2 in any of the three formats."""
     tied_to = embedding_name(source)
     for name in source.shapes:
@@ -105,7 +105,7 @@ def remapped_name(source: Checkpoint) -> str:
     return HEAD if source.model_type == "babelcap" else embedding_name(source)
 
 
-def plan_gemma(plan: Plan, source: Checkpoint) -> None:
+def plan_gemma(plan: KeyPlan, source: Checkpoint) -> None:
     for name in source.shapes:
         ours = _rename(name, GEMMA_KEYS)
         if name == "lm_head.weight":
@@ -118,7 +118,7 @@ def plan_gemma(plan: Plan, source: Checkpoint) -> None:
 
 
 def plan_cross_attention(
-    plan: Plan, expected: Iterable[str], normal: Callable[[str], Tensor], zeros: Callable[[str], Tensor]
+    plan: KeyPlan, expected: Iterable[str], normal: Callable[[str], Tensor], zeros: Callable[[str], Tensor]
 ) -> None:
     """What Gemma does not have: projections drawn anew, the norm copied from the layer's own, the gate at zero."""
     for name in expected:
@@ -126,14 +126,18 @@ def plan_cross_attention(
         if norm:
             own = plan.steps.get(f"decoder.layers.{norm[1]}.post_attention_layernorm.weight")
             if own is not None:
-                plan.steps[name] = Step("initialised", f"copy of {own.origin}", own.make)
+                plan.steps[name] = Step("initialised", f"copy of {own.origin}", partial(_copy, own))
         elif re.fullmatch(CROSS_ZERO, name):
             plan.steps[name] = Step("initialised", "zero", partial(zeros, name))
         elif re.fullmatch(CROSS_WEIGHT, name):
             plan.steps[name] = Step("initialised", "normal", partial(normal, name))
 
 
-def check_plan(plan: Plan, expected: dict[str, Size], shapes: dict[str, tuple[int, ...]]) -> None:
+def _copy(step: Step) -> Tensor:
+    return step.make().clone()  # what is read twice of an open file is the same memory
+
+
+def check_plan(plan: KeyPlan, expected: dict[str, Size], shapes: dict[str, tuple[int, ...]]) -> None:
     """Stops with the list unless each key is accounted for. `shapes` are those of the steps, by our names."""
     findings = {
         "no place in a captioner": plan.unknown,

@@ -18,16 +18,19 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.loading import INDEX_FILE, WEIGHTS_FILE
+from babelcap.models.checkpoints.card import write_card
+from babelcap.models.checkpoints.files import CAPTIONER_FILES, INDEX_FILE, SURGERY_FILE, WEIGHTS_FILE
 from babelcap.models.checkpoints.processor import CaptionProcessor
-from babelcap.models.checkpoints.sources import Checkpoint, load_tokenizer, tensor_type
+from babelcap.models.checkpoints.published import SPECIAL_IDS
+from babelcap.models.checkpoints.tokenizers import load_tokenizer
+from babelcap.models.checkpoints.weights import Checkpoint, tensor_type
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.surgery.joined_config import join_configs
 from babelcap.models.surgery.keys import (
     EMBEDDING,
     HEAD,
-    Plan,
+    KeyPlan,
     Step,
     check_plan,
     plan_cross_attention,
@@ -36,7 +39,7 @@ from babelcap.models.surgery.keys import (
     remapped_name,
 )
 from babelcap.models.surgery.token_map import TokenMap, build_token_map
-from babelcap.storage import atomic_folder, write_json
+from babelcap.storage import atomic_folder, update_manifest, write_json
 
 SHARD_BYTES = 4 * 2**30
 
@@ -71,8 +74,8 @@ def prepare(
     kind = tensor_type(dtype)
     florence_source = Checkpoint(florence)
     if tokenizers is None:
-        encoder_tokenizer = load_tokenizer(florence_source.folder, "Florence-2")
-        tokenizers = Tokenizers(encoder_tokenizer, load_tokenizer(gemma, "Gemma"), encoder_tokenizer)
+        encoder_tokenizer = load_tokenizer(florence_source.folder)
+        tokenizers = Tokenizers(encoder_tokenizer, load_tokenizer(gemma), encoder_tokenizer)
     sizes = (len(tokenizers.encoder), len(tokenizers.decoder))
     config, gemma_source = join_configs(size, florence_source, gemma, sizes, cross_attention_every)
     set_special_ids(config, tokenizers.decoder)
@@ -96,7 +99,9 @@ def prepare(
         processor.save_pretrained(folder)
         if token_map is not None:
             token_map.save(folder)
-        write_json(folder / "surgery.json", report)
+        write_json(folder / SURGERY_FILE, report)
+        update_manifest(folder, CAPTIONER_FILES)
+        write_card(folder, Path(output).name)
     return report
 
 
@@ -107,9 +112,9 @@ def make_plan(
     token_map: TokenMap | None,
     num_encoder_tokens: int,
     seed: int,
-) -> Plan:
+) -> KeyPlan:
     """Where each weight comes from, checked for completeness and shapes before any is read."""
-    plan = Plan()
+    plan = KeyPlan()
     expected = {name: tensor.shape for name, tensor in _expected(config).items()}
     plan_florence(plan, florence, with_decoder=gemma is None)
     if gemma is not None:
@@ -141,7 +146,7 @@ def _expected(config: CaptionerConfig) -> dict[str, Tensor]:
     return weights
 
 
-def _step_shapes(plan: Plan, florence: Checkpoint, gemma: Checkpoint | None) -> dict[str, tuple[int, ...]]:
+def _step_shapes(plan: KeyPlan, florence: Checkpoint, gemma: Checkpoint | None) -> dict[str, tuple[int, ...]]:
     known = florence.shapes | (gemma.shapes if gemma is not None else {})
     shapes = {name: known[step.origin] for name, step in plan.steps.items() if step.origin in known}
     for name, step in plan.steps.items():
@@ -151,7 +156,7 @@ def _step_shapes(plan: Plan, florence: Checkpoint, gemma: Checkpoint | None) -> 
 
 
 def _fit_encoder_rows(
-    plan: Plan, expected: dict[str, torch.Size], shapes: dict[str, tuple[int, ...]], num_tokens: int
+    plan: KeyPlan, expected: dict[str, torch.Size], shapes: dict[str, tuple[int, ...]], num_tokens: int
 ) -> dict[str, tuple[int, ...]]:
     """Padding rows of the encoder's embedding come and go; rows of tokens do not."""
     step = plan.steps[EMBEDDING]
@@ -193,11 +198,10 @@ def set_special_ids(config: CaptionerConfig, tokenizer: Any) -> None:
 
 
 def generation_config(config: CaptionerConfig) -> GenerationConfig:
-    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-    return GenerationConfig(**{name: getattr(config, name) for name in names})
+    return GenerationConfig(**{name: getattr(config, name) for name in SPECIAL_IDS})
 
 
-def write_weights(folder: Path, plan: Plan, shapes: dict[str, torch.Size], kind: torch.dtype) -> None:
+def write_weights(folder: Path, plan: KeyPlan, shapes: dict[str, torch.Size], kind: torch.dtype) -> None:
     """Shards as transformers names them; one file where one is enough."""
     groups = list(_group(shapes, kind))
     places: dict[str, str] = {}

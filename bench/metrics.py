@@ -1,0 +1,96 @@
+"""Time of CIDEr of 10,000 captions with an interval of 1,000 replicates, against pycocoevalcap's time without one.
+
+Both score the same tokens in the same run; seconds of processor time in one thread. pycocoevalcap has no interval: to
+get one with it, its scoring is repeated for each replicate. Where it is not installed, ours is measured alone.
+
+Run: python bench/metrics.py [--quick] [--json]
+"""
+
+import argparse
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from babelcap.evaluation.metrics import coco_scores, ptb_tokenise
+from babelcap.evaluation.metrics.coco import cider_of_tokens
+
+NUM_CAPTIONS, NUM_REFERENCES, NUM_REPLICATES = 10_000, 5, 1_000
+NUM_WORDS = 8_000  # of the vocabulary; frequencies fall as in text
+
+Result = TypeVar("Result")
+
+
+def captions(num_images: int, seed: int = 0) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """References and hypotheses of about ten words. Those of one image share words, as captions do."""
+    generator = np.random.default_rng(seed)
+    letters = "abcdefghijklmnopqrst"
+    words = ["".join(letters[number // 20**place % 20] for place in range(4)) for number in range(NUM_WORDS)]
+    weights = 1 / np.arange(1, NUM_WORDS + 1)
+    drawn = generator.choice(NUM_WORDS, size=(num_images, 16), p=weights / weights.sum())
+
+    def caption(own: np.ndarray) -> str:
+        start = generator.integers(0, 6)
+        kept = own[start : start + generator.integers(8, 12)]
+        return " ".join(words[number] for number in kept)
+
+    references = {str(image): [caption(own) for _ in range(NUM_REFERENCES)] for image, own in enumerate(drawn)}
+    return references, {str(image): caption(own) for image, own in enumerate(drawn)}
+
+
+def timed(action: Callable[[], Result]) -> tuple[float, Result]:
+    start = time.process_time()
+    result = action()
+    return time.process_time() - start, result
+
+
+def measure(num_images: int) -> dict[str, float]:
+    references, hypotheses = captions(num_images)
+    found: dict[str, float] = {"captions": num_images, "replicates": NUM_REPLICATES}
+    found["tokenise_seconds"], _ = timed(
+        lambda: [ptb_tokenise(text + ".") for texts in references.values() for text in texts]
+    )
+    found["cider_seconds"], score = timed(lambda: cider_of_tokens(references, hypotheses, {"tok": "given"}))
+    found["interval_seconds"], _ = timed(lambda: score.interval(NUM_REPLICATES))
+    found["all_seconds"], scores = timed(lambda: coco_scores(references, hypotheses, tokenised=True))
+    found["bleu_interval_seconds"], _ = timed(lambda: scores["Bleu_4"].interval(NUM_REPLICATES))
+    if importlib.util.find_spec("pycocoevalcap") is not None:
+        from pycocoevalcap.cider.cider import Cider
+
+        listed = {key: [text] for key, text in hypotheses.items()}
+        found["pycocoevalcap_cider_seconds"], (value, _) = timed(lambda: Cider().compute_score(references, listed))
+        found["difference"] = abs(float(value) - score.value)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the captions")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    options = parser.parse_args()
+    found = measure(NUM_CAPTIONS // 10 if options.quick else NUM_CAPTIONS)
+    if options.json:
+        print(json.dumps(found))
+        return
+    ours = found["cider_seconds"] + found["interval_seconds"]
+    print(f"{found['captions']} captions, {NUM_REFERENCES} references each, {NUM_REPLICATES} replicates")
+    print(f"PTB tokens of all references       {found['tokenise_seconds']:8.2f} s")
+    print(f"CIDEr                              {found['cider_seconds']:8.2f} s")
+    print(f"its interval                       {found['interval_seconds']:8.2f} s")
+    print(f"CIDEr, ROUGE-L, BLEU-1 to BLEU-4   {found['all_seconds']:8.2f} s")
+    print(f"interval of BLEU-4                 {found['bleu_interval_seconds']:8.2f} s")
+    theirs = found.get("pycocoevalcap_cider_seconds")
+    if theirs is None:
+        print("pycocoevalcap is not installed: nothing to compare with")
+        return
+    again = theirs * NUM_REPLICATES
+    print(f"pycocoevalcap's CIDEr, no interval {theirs:8.2f} s ({theirs / found['cider_seconds']:.1f} times ours)")
+    print(f"with an interval by repetition     {again:8.0f} s ({again / ours:.0f} times ours)")
+    print(f"difference of the two scores       {found['difference']:8.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Writing a captioner's folder: model, processor, model card and, last, the manifest that vouches for all of it."""
+
+import shutil
+from pathlib import Path
+
+from babelcap.models.checkpoints.card import write_card
+from babelcap.models.checkpoints.files import OTHER_FILES, SURGERY_FILE
+from babelcap.models.checkpoints.processor import CaptionProcessor
+from babelcap.models.checkpoints.weights import without_progress_bar
+from babelcap.models.network.captioner import Captioner
+from babelcap.storage import atomic_folder, update_manifest
+
+
+def save_captioner(
+    output: str | Path,
+    model: Captioner,
+    processor: CaptionProcessor | None,
+    *,
+    name: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Whole or not at all. What its surgery said of the model's sources goes along; `name` is its card's heading."""
+    with atomic_folder(output, overwrite=overwrite) as folder:
+        with without_progress_bar():
+            model.save_pretrained(folder)
+        if processor is not None:
+            processor.save_pretrained(folder)
+        account = Path(model.folder or folder) / SURGERY_FILE
+        if account.is_file():
+            shutil.copyfile(account, folder / SURGERY_FILE)
+        update_manifest(folder, OTHER_FILES)
+        write_card(folder, name or Path(output).name)

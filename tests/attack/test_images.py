@@ -1,0 +1,203 @@
+"""Damaged and odd images through the generation core and `caption`: each is used, or named in one line.
+
+Seeded, so that a verdict can be repeated; `make test-slow` tries some ten thousand.
+"""
+
+import io
+import random
+import resource
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from babelcap.cli import app
+from babelcap.data.feed.images import FORMATS, decode_image
+from babelcap.errors import BadSample, UserError
+from babelcap.languages import LANGUAGES
+from babelcap.models import Captioner, CaptionPipeline, CaptionProcessor, GenerationRequest, GenerationSettings
+from babelcap.models.sizing.sizes import size_config
+
+SETTINGS = GenerationSettings(num_beams=1, max_new_tokens=2, scores=False)
+NUM_DECODED, NUM_DECODED_SLOW, NUM_CAPTIONED = 400, 12_000, 60
+MAX_EXTRA_MIB = 1500  # resident, above what the tests take: the largest picture that may be decoded, and its resize
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest size with random weights and a vocabulary of the prefixes' words."""
+    folder = tmp_path_factory.mktemp("captioner")
+    specials = {"pad_token": "<pad>", "eos_token": "</s>", "bos_token": "<s>", "unk_token": "<unk>"}
+    words = dict.fromkeys([*specials.values(), *(word for entry in LANGUAGES for word in entry.prefix.split())])
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    sides = [PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials) for _ in range(2)]
+    torch.manual_seed(0)
+    config = size_config("micro-florence-s", encoder_vocab_size=len(words), decoder_vocab_size=len(words))
+    Captioner(config).save_pretrained(folder)
+    CaptionProcessor(*sides, image_size_px=config.image_size_px).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pipeline(model_folder: Path) -> CaptionPipeline:
+    from babelcap.models import load
+
+    return load(model_folder, device="cpu")
+
+
+def whole_images() -> list[bytes]:
+    """Every format that is opened, in every mode it has, with metadata."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a picture"
+    generator = np.random.default_rng(0)
+    picture = Image.fromarray(generator.integers(0, 256, (24, 36, 4), dtype=np.uint8))
+    found = []
+    for kind in FORMATS:
+        for mode in ("RGB", "RGBA", "L", "P", "1", "CMYK", "LA", "I;16"):
+            encoded = io.BytesIO()
+            try:
+                picture.convert("L").convert(mode).save(encoded, kind, exif=exif.tobytes())
+            except (OSError, ValueError, KeyError):
+                continue  # the format has no such mode
+            found.append(encoded.getvalue())
+    return found
+
+
+def mutated(encoded: bytes, draw: random.Random) -> bytes:
+    """One to four of: flipped bits, other bytes, a piece cut out, twice or exchanged, an end cut off, large numbers."""
+    data = bytearray(encoded)
+    for _ in range(draw.randint(1, 4)):
+        if not data:
+            break
+        start = int(draw.random() ** 2 * len(data))  # headers, in front, are hit more often
+        stop = min(len(data), start + draw.randint(1, 64))
+        match draw.randrange(6):
+            case 0:
+                data[start] ^= 1 << draw.randrange(8)
+            case 1:
+                data[start:stop] = draw.randbytes(stop - start)
+            case 2:
+                del data[start:stop]
+            case 3:
+                data[start:start] = data[start:stop]
+            case 4:
+                data[start : start + 4] = draw.choice([b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0"])
+            case _:
+                del data[draw.randint(start, len(data)) :]
+    return bytes(data)
+
+
+def png(width: int, height: int, colour: int = 2, bits: int = 8, data: bytes = b"") -> bytes:
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)),
+        (b"IDAT", zlib.compress(data)),
+        (b"IEND", b""),
+    ]
+    body = b"".join(struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+ODD = {
+    "empty.png": b"",
+    "text.jpg": b"no image",
+    "zeros.png": b"\0" * 5000,
+    "wide.png": png(178_956_970, 1),
+    "high.png": png(1, 178_956_970),
+    "square.png": png(13_377, 13_377),
+    "huge.png": png(2**31 - 1, 2**31 - 1),
+    "no-data.png": png(9000, 9000),
+    "deep.png": png(60, 60, colour=0, bits=16),
+    "script.png": b"#!/bin/sh\ntouch pwned\n",
+    "vector.png": b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>",
+    "postscript.jpg": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n",
+    "tar.png": b"ustar" * 200,
+}
+
+
+def decode_many(num: int, seed: int) -> tuple[int, int]:
+    """How many of the mutated images could be used, and how many not."""
+    draw, whole = random.Random(seed), whole_images()
+    used = bad = 0
+    for _ in range(num):
+        try:
+            image = decode_image(mutated(draw.choice(whole), draw), 32, max_pixels=4_000_000)
+            assert image.mode == "RGB"
+            used += 1
+        except BadSample:
+            bad += 1
+    return used, bad
+
+
+def test_mutated_images_are_used_or_bad_samples() -> None:
+    used, bad = decode_many(NUM_DECODED, seed=1)
+    assert used + bad == NUM_DECODED
+    assert min(used, bad) > NUM_DECODED // 20  # both ends of it were tried
+
+
+@pytest.mark.slow
+def test_many_mutated_images() -> None:
+    used, bad = decode_many(NUM_DECODED_SLOW, seed=2)
+    assert used + bad == NUM_DECODED_SLOW
+
+
+def test_mutated_images_through_the_core(pipeline: CaptionPipeline) -> None:
+    draw, whole = random.Random(3), whole_images()
+    requests = [
+        GenerationRequest("de", image=mutated(draw.choice(whole), draw), key=f"image {number}", settings=SETTINGS)
+        for number in range(NUM_CAPTIONED)
+    ]
+    bad: list[str] = []
+
+    def report(request: GenerationRequest, error: UserError) -> None:
+        assert len(str(error).splitlines()) == 1
+        assert str(error).startswith(f"{request.key}: ")
+        bad.append(request.key)
+
+    results = list(pipeline.generate(requests, on_bad_image=report))
+    assert len(results) + len(bad) == NUM_CAPTIONED
+    assert [r.request.key for r in results] == [r.key for r in requests if r.key not in set(bad)]
+    assert results
+    assert bad
+
+
+def test_odd_files_through_the_command(model_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, content in ODD.items():
+        (folder / name).write_bytes(content)
+    draw, whole = random.Random(4), whole_images()
+    for number in range(20):
+        (folder / f"mutated-{number:02d}.png").write_bytes(mutated(draw.choice(whole), draw))
+    (folder / "good.png").write_bytes(whole[0])
+    (folder / "folder.png").mkdir()
+    (folder / "dangling.png").symlink_to(tmp_path / "nowhere")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    arguments = ["caption", str(folder), "-l", "de,es", "-m", str(model_folder), "--num-beams", "1", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*arguments, "--max-new-tokens", "2", "--json"])
+    assert isinstance(done.exception, SystemExit)
+    assert done.exit_code == 1
+    assert done.stdout.count("good.png") == 2
+    named = [line for line in done.stderr.splitlines() if "left out" in line]
+    assert {name for name in ODD if any(f"/{name}: " in line for line in named)} == set(ODD)
+    assert len(named) + 1 == len(done.stderr.splitlines()) - sum("not in" in line for line in done.stderr.splitlines())
+    assert not (tmp_path / "pwned").exists()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_EXTRA_MIB * 1024
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b.png", "x" * 5000, "/dev/null", "/proc/self/mem", "file:///etc/hostname", "http://"]
+)
+def test_odd_names(pipeline: CaptionPipeline, name: str) -> None:
+    with pytest.raises(UserError) as raised:
+        pipeline.caption(name, "de")
+    assert len(str(raised.value).splitlines()) == 1

@@ -1,0 +1,288 @@
+"""Damaged files of runs, tables and studies: one clear line or success, never another exception.
+
+Bytes are flipped, cut, doubled and replaced; values of JSON change their type. Seeded, so that a failure comes back.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from babelcap.errors import UserError
+from babelcap.laws import Choice, compare, fit, form_of, read_source
+from babelcap.measures import loss_measure
+from babelcap.records import read_run_records, write_run_records
+from babelcap.report.build import make_claims, make_tables
+from babelcap.report.page import render_page
+from babelcap.report.study_folder import read_study
+from babelcap.report.study_laws import StudyLaws, fit_study_laws, law_entries
+from babelcap.report.tables import Table, captions_table, timing_table
+from babelcap.report.verdicts import Claim
+
+SMALL = Path(__file__).parents[2] / "results" / "small"
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, 10**400, -(10**400), 1e308, -1e308, 5e-324, "NaN", "Infinity", "", "x", "\ud800", "<b>",
+    [], [[]], [1, 2], {}, {"a": 1}, [[[[[]]]]],
+)  # fmt: skip
+ODD_BYTES = (
+    b"\x00",
+    b"\xff\xfe",
+    b"\n",
+    b'"',
+    b"{",
+    b"]",
+    b"[" * 5000,
+    b"9" * 5000,
+    b"\xed\xa0\x80",
+    b"nan",
+    b",",
+    b"-",
+)
+Attack = Callable[[Path, random.Random], None]
+
+
+class Known(NamedTuple):
+    """What is said of the good runs."""
+
+    laws: StudyLaws
+    claims: list[Claim]
+    tables: dict[str, Table]
+
+
+def damaged_bytes(good: bytes, rng: random.Random) -> bytes:
+    way, place = rng.randrange(6), rng.randrange(len(good) + 1)
+    if way == 0:
+        place = min(place, len(good) - 1)
+        return good[:place] + bytes([good[place] ^ (1 << rng.randrange(8))]) + good[place + 1 :]
+    if way == 1:
+        return good[:place]
+    if way == 2:
+        return good[:place] + rng.choice(ODD_BYTES) + good[place:]
+    if way == 3:
+        return good[:place] + rng.choice(ODD_BYTES) + good[place + rng.randrange(1, 9) :]
+    if way == 4:  # a piece twice
+        return good[:place] + good[max(0, place - rng.randrange(1, 200)) :]
+    return good[:place] + rng.randbytes(rng.randrange(1, 40)) + good[place + rng.randrange(40) :]
+
+
+def damaged_value(value: Any, rng: random.Random) -> Any:
+    """The same JSON with one value somewhere of another type, gone, or there under another name."""
+    if isinstance(value, dict) and value and rng.random() < 0.93:
+        key = rng.choice(sorted(value))
+        if rng.random() < 0.1:
+            return {name: part for name, part in value.items() if name != key} | (
+                {key + rng.choice(("", "x")): rng.choice(ODD_VALUES)} if rng.random() < 0.5 else {}
+            )
+        return value | {key: damaged_value(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.93:
+        place = rng.randrange(len(value))
+        return [*value[:place], damaged_value(value[place], rng), *value[place + 1 :]]
+    return rng.choice(ODD_VALUES)
+
+
+def damage_bytes(path: Path, rng: random.Random) -> None:
+    path.write_bytes(damaged_bytes(path.read_bytes(), rng))
+
+
+def damage_json(path: Path, rng: random.Random) -> None:
+    if path.suffix == ".jsonl":
+        lines = path.read_text(encoding="utf-8").splitlines()
+        place = rng.randrange(len(lines))
+        lines[place] = json.dumps(damaged_value(json.loads(lines[place]), rng))
+        path.write_text("\n".join(lines), encoding="utf-8")
+    else:
+        path.write_text(json.dumps(damaged_value(json.loads(path.read_text(encoding="utf-8")), rng)), encoding="utf-8")
+
+
+def damage_cell(path: Path, rng: random.Random) -> None:
+    """A cell of a CSV with an odd value."""
+    rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+    row = rng.choice(rows)
+    odd = (
+        "",
+        "nan",
+        "inf",
+        "-1",
+        "0",
+        "1e308",
+        "1e-308",
+        "1e400",
+        "x",
+        '"',
+        '""',
+        "9" * 200_000,
+        "\x00",
+        "1,2",
+        "P",
+        "1_0",
+    )
+    row[rng.randrange(len(row))] = rng.choice(odd)
+    path.write_text("\n".join(",".join(row) for row in rows), encoding="utf-8")
+
+
+def survives(action: Callable[[], object], case: str) -> bool:
+    """Whether it went well; a mistake that is said in one line is no failure, anything else is."""
+    said = ""
+    try:
+        action()
+    except UserError as error:
+        said = str(error)
+    except Exception as error:
+        raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
+    assert "\n" not in said, f"{case}: more than one line: {said}"
+    assert len(said) < 2000, case
+    return not said
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good files, as small as still has everything: runs of one size fewer, one picture of the gallery."""
+    folder = tmp_path_factory.mktemp("good")
+    records = []
+    for record in read_run_records(SMALL / "runs.jsonl"):
+        if record.base == "balanced" or record.kind != "main":
+            kept = [r for r in record.results if "shortlist" not in r.measure and "token_mean" not in r.measure]
+            records.append(record.model_copy(update={"results": kept}))
+    write_run_records(folder / "runs.jsonl", records)
+    for name in ("study.json", "timing.json", "laws.json"):
+        shutil.copy(SMALL / name, folder / name)
+    gallery = json.loads((SMALL / "gallery.json").read_text(encoding="utf-8"))
+    caption = gallery["pictures"][0]["captions"][0]
+    caption |= {"right": False, "marks": [[4, 9, "object"], [0, 3, "count"]]}
+    (folder / "gallery.json").write_text(json.dumps({"pictures": gallery["pictures"][:1]}), encoding="utf-8")
+    table = read_source(folder / "runs.jsonl").table("UC", with_T=True)
+    columns = {name: table.columns[name] for name in ("P", "S", "T", "F", "Pt", "size")} | {"loss": table.y}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "points.parquet")
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    (folder / "points.csv").write_text("\n".join([",".join(columns), *rows]), encoding="utf-8")
+    return folder
+
+
+def read_and_fit(path: Path, rng: random.Random) -> None:
+    source = read_source(path)
+    target = rng.choice(source.targets(every=True))
+    form = rng.choice(("ps", "pst", "compute", "power:P"))
+    choice = Choice(rng.choice((loss_measure(), loss_measure("conditioned"))), family=rng.choice((None, "all")))
+    table = source.table(target, choice, with_T="T" in form_of(form).columns)
+    fitted = fit(form, table.columns, table.y, groups=table.groups, frontier_only=rng.random() < 0.3)
+    fitted.to_record().model_dump_json()
+    fitted.prediction_interval(dict.fromkeys(form_of(form).columns, 1000000.0))
+
+
+def read_and_render(folder: Path, known: Known | None = None) -> None:
+    """The page without its figures, whose seconds would allow few cases; `known` where the runs are not damaged."""
+    study = read_study(folder)
+    if known is None:
+        laws = fit_study_laws(study)
+        law_entries(laws)
+        claims = make_claims(study, laws)
+        known = Known(laws, claims, make_tables(study, claims, laws))
+    tables = known.tables | {table.name: table for table in (timing_table(study), captions_table(study))}
+    page = render_page(study, known.claims, known.laws, [], {}, tables)
+    (page + "".join(table.to_csv() for table in tables.values())).encode("utf-8")
+
+
+POINT_FILES: list[tuple[str, Attack]] = [
+    ("runs.jsonl", damage_bytes), ("runs.jsonl", damage_json), ("points.csv", damage_bytes),
+    ("points.csv", damage_cell), ("points.parquet", damage_bytes),
+]  # fmt: skip
+STUDY_FILES = ("study.json", "gallery.json", "timing.json", "laws.json")
+
+
+def attack_points(good: Path, folder: Path, name: str, attack: Attack, numbers: range) -> int:
+    num_good = 0
+    for number in numbers:
+        rng = random.Random(f"{name} {attack.__name__} {number}")
+        path = folder / name
+        shutil.copy(good / name, path)
+        for _ in range(rng.choice((1, 1, 1, 3))):
+            attack(path, rng)
+        num_good += survives(lambda path=path, rng=rng: read_and_fit(path, rng), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
+    return num_good
+
+
+def attack_study(good: Path, folder: Path, name: str, attack: Attack, known: Known, numbers: range) -> int:
+    for other in (*STUDY_FILES, "runs.jsonl"):
+        shutil.copy(good / other, folder / other)
+    num_good = 0
+    for number in numbers:
+        rng = random.Random(f"study {name} {attack.__name__} {number}")
+        shutil.copy(good / name, folder / name)
+        attack(folder / name, rng)
+        given = None if name == "runs.jsonl" else known
+        num_good += survives(lambda given=given: read_and_render(folder, given), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
+    return num_good
+
+
+@pytest.fixture(scope="module")
+def known(good: Path) -> Known:
+    study = read_study(good)
+    laws = fit_study_laws(study)
+    claims = make_claims(study, laws)
+    return Known(laws, claims, make_tables(study, claims, laws))
+
+
+def test_the_good_files_are_good(good: Path, known: Known) -> None:
+    for name in ("runs.jsonl", "points.csv", "points.parquet"):
+        for number in range(4):
+            assert survives(lambda name=name, n=number: read_and_fit(good / name, random.Random(n)), name)  # type: ignore[misc]
+    assert survives(lambda: read_and_render(good, known), "study")
+
+
+@pytest.mark.parametrize(("name", "attack"), POINT_FILES)
+def test_damaged_points(good: Path, tmp_path: Path, name: str, attack: Attack) -> None:
+    num_good = attack_points(good, tmp_path, name, attack, range(40))
+    assert num_good < 40  # damage is found
+
+
+@pytest.mark.parametrize("attack", [damage_bytes, damage_json])
+@pytest.mark.parametrize("name", STUDY_FILES)
+def test_damaged_study_files(good: Path, tmp_path: Path, known: Known, name: str, attack: Attack) -> None:
+    attack_study(good, tmp_path, name, attack, known, range(2 if name == "laws.json" else 15))  # laws.json is not read
+
+
+def test_damaged_runs_of_a_study(good: Path, tmp_path: Path, known: Known) -> None:
+    attack_study(good, tmp_path, "runs.jsonl", damage_json, known, range(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "attack"), POINT_FILES)
+def test_damaged_points_at_length(good: Path, tmp_path: Path, name: str, attack: Attack) -> None:
+    attack_points(good, tmp_path, name, attack, range(1000, 6000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", [damage_bytes, damage_json])
+@pytest.mark.parametrize("name", STUDY_FILES)
+def test_damaged_study_files_at_length(good: Path, tmp_path: Path, known: Known, name: str, attack: Attack) -> None:
+    attack_study(good, tmp_path, name, attack, known, range(1000, 2500))
+
+
+@pytest.mark.slow
+def test_damaged_runs_of_a_study_at_length(good: Path, tmp_path: Path, known: Known) -> None:
+    attack_study(good, tmp_path, "runs.jsonl", damage_json, known, range(1000, 1500))
+
+
+def test_points_that_no_law_can_be_made_of() -> None:
+    """Columns so far apart that whole terms vanish: said, where it once was a singular matrix."""
+    for scale in (1e-300, 1e150):
+        columns = {"P": [scale * 2.0**i for i in range(8)], "S": [1e3 * 3.0 ** (i * i % 7) for i in range(8)]}
+        for form in ("chinchilla", "ps+eps", "ps"):
+            survives(lambda c=columns, f=form: fit(f, c, [2.0 + 1 / (i + 1) for i in range(8)]), f"{form} {scale}")  # type: ignore[misc]
+    survives(lambda: compare(["ps", "chinchilla"], {"P": [1e308] * 7, "S": range(1, 8)}, [1.0] * 7), "compare")
+
+
+def test_deep_and_long_json_is_one_line(good: Path, tmp_path: Path) -> None:
+    for name in (*STUDY_FILES[:3], "runs.jsonl"):
+        for text in ("[" * 100_000, '{"a":' * 100_000, '{"config":' + "9" * 5000 + "}", '{"hash": "\\ud800"}'):
+            folder = tmp_path / name / str(abs(hash(text[:9])))
+            shutil.copytree(good, folder)
+            (folder / name).write_text(text)
+            with pytest.raises(UserError):
+                read_study(folder)
