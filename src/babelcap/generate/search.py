@@ -9,14 +9,15 @@ block also keeps all that is within it of the last place: what the rounding of o
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from babelcap.config import ConfigModel, resource
+
+if TYPE_CHECKING:  # imported where it is used: stages that need none start faster
+    from torch import Tensor
 
 TOLERANCE = 1e-4  # d * 2^-24 for a width of 1,000, and some room
 NOTHING = -np.inf
@@ -82,8 +83,10 @@ def nearest_texts(
 def _search_block(
     images: NDArray[np.float16], texts: NDArray[np.float16], num_wanted: int, config: SearchConfig
 ) -> Found:
+    import torch
+
     queries = torch.from_numpy(np.array(images)).to(config.device).float()
-    kept: list[tuple[Tensor, Tensor]] = []
+    kept: list[tuple["Tensor", "Tensor"]] = []
     floor = torch.full((len(images),), NOTHING, device=config.device)
     for start in range(0, len(texts), config.text_block):
         keys = torch.from_numpy(np.array(texts[start : start + config.text_block])).to(config.device)
@@ -100,8 +103,10 @@ def _search_block(
     return Found(kept_places, rescored(images, texts, kept_places))
 
 
-def _best_of(scores: Tensor, num_wanted: int, floor: Tensor) -> tuple[Tensor, Tensor]:
+def _best_of(scores: "Tensor", num_wanted: int, floor: "Tensor") -> tuple["Tensor", "Tensor"]:
     """The best of each row, and all that rounding cannot tell from the last of them."""
+    import torch
+
     size = min(num_wanted, scores.shape[1])
     last = scores.topk(size).values[:, -1] - TOLERANCE if size == num_wanted else torch.full_like(floor, NOTHING)
     enough = torch.maximum(last, floor)
@@ -110,7 +115,9 @@ def _best_of(scores: Tensor, num_wanted: int, floor: Tensor) -> tuple[Tensor, Te
     return best.values.masked_fill(best.values < enough[:, None], NOTHING), best.indices
 
 
-def _keep(parts: Sequence[tuple[Tensor, Tensor]], num_wanted: int) -> tuple[Tensor, Tensor]:
+def _keep(parts: Sequence[tuple["Tensor", "Tensor"]], num_wanted: int) -> tuple["Tensor", "Tensor"]:
+    import torch
+
     scores = torch.cat([part[0] for part in parts], dim=1)
     places = torch.cat([part[1] for part in parts], dim=1)
     best, order = _best_of(scores, num_wanted, torch.full_like(scores[:, 0], NOTHING))

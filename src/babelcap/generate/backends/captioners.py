@@ -1,12 +1,14 @@
 """Captioners of transformers: any image-text-to-text model, LLaVA-NeXT by default, from a folder or the hub."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
 from PIL import Image
 
 from babelcap.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IMAGE_MARK = "<image>"
 
@@ -39,6 +41,7 @@ class VisionLanguageModel:
     def __init__(
         self, model: str, device: str = "cpu", dtype: str = "float32", max_new_tokens: int = 128, num_beams: int = 1
     ) -> None:
+        import torch
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         try:
@@ -52,7 +55,6 @@ class VisionLanguageModel:
         self.device, self.dtype = device, getattr(torch, dtype)
         self.max_new_tokens, self.num_beams = max_new_tokens, num_beams
 
-    @torch.inference_mode()
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         inputs = self.processor(
             images=[question.image for question in questions],
@@ -60,6 +62,7 @@ class VisionLanguageModel:
             padding=True,
             return_tensors="pt",
         ).to(self.device, self.dtype)
+        # Without gradients: `generate` keeps none.
         ids = self.model.generate(
             **inputs, max_new_tokens=self.max_new_tokens, num_beams=self.num_beams, do_sample=False
         )
@@ -74,7 +77,7 @@ class VisionLanguageModel:
             return str(self.processor.apply_chat_template(chat, add_generation_prompt=True))
         return f"[INST] {IMAGE_MARK}\n{prompt} [/INST]"  # LLaVA-NeXT's on Mistral, where no template came along
 
-    def _answer(self, ids: torch.Tensor) -> Answer:
+    def _answer(self, ids: "Tensor") -> Answer:
         tokenizer = self.processor.tokenizer
         ended = bool((ids == tokenizer.eos_token_id).any()) or len(ids) < self.max_new_tokens
         return Answer(str(tokenizer.decode(ids, skip_special_tokens=True)).strip(), is_cut=not ended)
