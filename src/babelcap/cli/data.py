@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from babelcap.cli.build import build
 from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.errors import UserError
 from babelcap.measures import TRAIN
@@ -53,6 +54,7 @@ def index(
 
 
 group.add_typer(importers, name="import")
+group.command()(build)
 
 
 @group.command()

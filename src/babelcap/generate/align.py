@@ -16,14 +16,24 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from babelcap.config import ConfigModel, build_config, resource
+from babelcap.data.sentences import join_sentences
 from babelcap.errors import UserError
-from babelcap.generate.schemas import CANDIDATES, PUBLISHED_CAPTION, PUBLISHED_TRANSLATION, SCORES, SELECTED, VECTORS
+from babelcap.generate.schemas import (
+    CANDIDATES,
+    ENGLISH_CAPTION,
+    PUBLISHED_CAPTION,
+    PUBLISHED_TRANSLATION,
+    SCORES,
+    SELECTED,
+    VECTORS,
+)
 from babelcap.generate.search import Candidates, SearchConfig, TextChunk, nearest_texts
 from babelcap.generate.select import CandidateTable, SelectConfig, select_texts
 from babelcap.jobs.receipts import ShardOutput, beside_path
 from babelcap.storage import parquet_errors
 
-PAIR = pa.list_(pa.list_(pa.string()))
+TEXT_LIST = pa.list_(pa.string())
+PAIR = pa.list_(TEXT_LIST)
 
 
 class AlignConfig(ConfigModel):
@@ -148,43 +158,42 @@ def _read_texts(paths: Sequence[Path], wanted: NDArray[np.uint64]) -> dict[int, 
 def align_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
     """The published columns of one tar: captions with their translation, and the texts that were taken, by language."""
     tar, languages = settings["tar"], settings["languages"]
-    captions = _caption_pairs(inputs.get("captions"), settings["caption_languages"])
+    english: dict[str, str] = {}
+    captions: dict[str, dict[str, list[list[str]]]] = {language: {} for language in settings["caption_languages"]}
+    for role in ("captions", "eval_captions"):
+        if role in inputs:
+            _add_captions(inputs[role], english, captions)
     texts: dict[str, dict[str, list[tuple[str, str, float]]]] = {language: {} for language in languages}
     for language in languages:
         with parquet_errors(inputs[f"selected_{language}"]):
             table = pq.read_table(inputs[f"selected_{language}"], filters=[("tar", "=", tar)])
         for row in table.to_pylist():
             texts[language].setdefault(row["key"], []).append((row["en"], row["target"], row["score"]))
-    keys = sorted(set(captions).union(*texts.values()))
+    keys = sorted(set(english).union(*texts.values()))
     columns: dict[str, Any] = {"key": pa.array(keys, pa.string())}
-    for language in settings["caption_languages"]:
-        values = [captions.get(key, {}).get(language, []) for key in keys]
+    columns[ENGLISH_CAPTION] = pa.array([[english[key]] if key in english else [] for key in keys], TEXT_LIST)
+    for language, of_language in captions.items():
+        values = [of_language.get(key, []) for key in keys]
         columns[PUBLISHED_CAPTION.format(language=language)] = pa.array(values, PAIR)
     for language in languages:
         rows = [texts[language].get(key, []) for key in keys]
         columns[PUBLISHED_TRANSLATION.format(language=language)] = pa.array(
             [[[en, other] for en, other, _ in row] for row in rows], PAIR
         )
-        columns[SCORES.format(language=language)] = pa.array([[s for _, _, s in row] for row in rows])
+        scores = [[score for _, _, score in row] for row in rows]
+        columns[SCORES.format(language=language)] = pa.array(scores, pa.list_(pa.float64()))
     return ShardOutput(pa.table(columns), len(keys), len(keys))
 
 
-def _caption_pairs(path: Path | None, languages: Sequence[str]) -> dict[str, dict[str, list[list[str]]]]:
-    """key -> language -> at most one (English, other) pair, sentences joined as they were made."""
-    if path is None:
-        return {}
-    from babelcap.data.sentences import join_sentences
-
+def _add_captions(path: Path, english: dict[str, str], captions: dict[str, dict[str, list[list[str]]]]) -> None:
+    """By key the English caption, and by language at most one (English, other) pair; sentences joined as they were."""
     with parquet_errors(path):
         rows = pq.read_table(path).to_pylist()
-    return {
-        row["key"]: {
-            code: [[join_sentences(row["sentences"], "en"), join_sentences(row[code], code)]]
-            for code in languages
-            if row.get(code)
-        }
-        for row in rows
-    }
+    for row in rows:
+        text = english[row["key"]] = join_sentences(row["sentences"], "en")
+        for language, of_language in captions.items():
+            if row.get(language):
+                of_language[row["key"]] = [[text, join_sentences(row[language], language)]]
 
 
 def _fields(model: type[ConfigModel], settings: dict[str, Any]) -> dict[str, Any]:

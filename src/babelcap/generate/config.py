@@ -60,6 +60,12 @@ class BuildConfig(ConfigModel):
         return [pair.language for pair in pairs if pair.task == CAPTION and pair.language != "en"]
 
     @property
+    def eval_caption_languages(self) -> list[str]:
+        """Those that held-out captions alone are translated into: evaluated, and never seen."""
+        pairs = [pair for pair in self.coverage.evaluated_pairs if not self.coverage.is_seen(pair)]
+        return [pair.language for pair in pairs if pair.task == CAPTION and pair.language != "en"]
+
+    @property
     def translation_languages(self) -> list[str]:
         return [pair.language for pair in self.coverage.seen_pairs if pair.task == TRANSLATION]
 

@@ -6,11 +6,10 @@ tars -> embed images -> search <--------|----+
                         search -> select -> align -> assemble
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -18,12 +17,12 @@ from babelcap.config import affecting_values, resource_values
 from babelcap.data.importers.files import find_files
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import UserError
+from babelcap.generate.align import read_columns
 from babelcap.generate.config import BuildConfig
 from babelcap.generate.text_sources import list_chunks
-from babelcap.jobs.engines import LocalEngine, RayEngine
 from babelcap.jobs.receipts import Receipt
 from babelcap.jobs.stages import Engine, Shard, Stage, run_stage, stage_outputs
-from babelcap.storage import locked, read_text
+from babelcap.storage import read_text
 
 HERE = "babelcap.generate"
 
@@ -51,13 +50,6 @@ class Build:
         return {name: path for name, path in files.items() if name in result.receipts}
 
 
-def make_engine(config: BuildConfig) -> Engine:
-    num_workers = config.num_workers or len(os.sched_getaffinity(0))
-    if config.engine == "ray":
-        return RayEngine(num_workers, config.address)
-    return LocalEngine(num_workers, config.work_folder / "logs")
-
-
 def make_stage(
     name: str, function: str, block: BaseModel, *before: Stage, model: bool = False, gpus: float = 0.0, **more: Any
 ) -> Stage:
@@ -73,33 +65,48 @@ def make_stage(
     )
 
 
-def build_shards(config: BuildConfig) -> tuple[Build, dict[str, Path]]:
+def find_tars(config: BuildConfig) -> dict[str, Path]:
+    """By name, without the ending."""
+    return {path.name.removesuffix(".tar"): path for path in find_files(config.images.tars, ".tar")}
+
+
+def build_shards(config: BuildConfig, engine: Engine) -> tuple[Build, dict[str, Path]]:
     """Every stage up to the published columns: tar -> its file of aligned annotations."""
-    tars = {path.name.removesuffix(".tar"): path for path in find_files(config.images.tars, ".tar")}
-    work = config.work_folder
-    with locked(work / ".lock", refuse=f"{work}: another process builds this dataset"), make_engine(config) as engine:
-        build = Build(config, engine)
-        texts, text_vectors, clean = _texts(build)
-        captions, translate = _captions(build, tars)
-        selected, select = _selected(build, tars, texts, text_vectors, clean)
-        stage = Stage(
-            "align",
-            f"{HERE}.align:align_shard",
-            {"languages": config.translation_languages, "caption_languages": config.caption_languages},
-            before=(translate, *select),
-        )
-        shards = [
-            Shard(
-                name,
-                ({"captions": captions[name]} if name in captions else {})
-                | {f"selected_{language}": path for language, path in selected.items()},
-                {"tar": name},
-            )
-            for name in tars
-        ]
-        aligned = build.run(stage, shards)
-    _require_all(build)
-    return build, aligned
+    tars = find_tars(config)
+    held_out = eval_keys(config, tars)
+    build = Build(config, engine)
+    texts, text_vectors, embed_texts = _texts(build)
+    captions, eval_captions, translate = _captions(build, tars, held_out)
+    selected, select = _selected(build, tars, Texts(texts, text_vectors, embed_texts), held_out)
+    if set(selected) != set(config.text):  # what is left of the text would give other pairs than all of it
+        return build, {}
+    stage = Stage(
+        "align",
+        f"{HERE}.align:align_shard",
+        {
+            "languages": config.translation_languages,
+            "caption_languages": config.caption_languages + config.eval_caption_languages,
+        },
+        before=(*translate, *select),
+    )
+    chosen = {f"selected_{language}": path for language, path in selected.items()}
+    shards = []
+    unfinished = build.set_aside.get("translate_eval", {})
+    for name in captions:
+        if name in unfinished:
+            continue
+        made = {role: files[name] for role, files in (("captions", captions), ("eval_captions", eval_captions))
+                if name in files}  # fmt: skip
+        shards.append(Shard(name, made | chosen, {"tar": name}))
+    return build, build.run(stage, shards)
+
+
+class Texts(NamedTuple):
+    """By language: its chunks, their vectors, and the stage that made those."""
+
+    chunks: dict[str, dict[str, Path]]
+    vectors: dict[str, dict[str, Path]]
+    stages: dict[str, Stage]
 
 
 def _texts(build: Build) -> tuple[dict[str, dict[str, Path]], dict[str, dict[str, Path]], dict[str, Stage]]:
@@ -132,42 +139,62 @@ def _texts(build: Build) -> tuple[dict[str, dict[str, Path]], dict[str, dict[str
     return texts, vectors, stages
 
 
-def _captions(build: Build, tars: Mapping[str, Path]) -> tuple[dict[str, Path], Stage]:
+def _captions(
+    build: Build, tars: Mapping[str, Path], held_out: set[str]
+) -> tuple[dict[str, Path], dict[str, Path], list[Stage]]:
+    """Captions with their translations; and those that only held-out images have, for the pairs of the hole."""
     config = build.config
     gpus = config.gpus_per_worker
     caption = make_stage("caption", "caption:caption_shard", config.caption, model=True, gpus=gpus)
     made = build.run(caption, [Shard(name, {"tar": path}) for name, path in tars.items()])
-    rows = [config.coverage.language(code).model_dump(mode="json") for code in config.caption_languages]
-    translate = make_stage(
-        "translate", "translate:translate_shard", config.translate, caption, model=True, gpus=gpus, languages=rows
-    )
-    return build.run(translate, [Shard(name, {"captions": path}) for name, path in made.items()]), translate
+
+    def translation(name: str, codes: Sequence[str]) -> Stage:
+        rows = [config.coverage.language(code).model_dump(mode="json") for code in codes]
+        entry = "translate:translate_shard"
+        return make_stage(name, entry, config.translate, caption, model=True, gpus=gpus, languages=rows)
+
+    translate = translation("translate", config.caption_languages)
+    translated = build.run(translate, [Shard(name, {"captions": path}) for name, path in made.items()])
+    unseen = config.eval_caption_languages
+    if not (unseen and held_out):
+        return translated, {}, [translate]
+    shards = []
+    for name, path in made.items():
+        keys = sorted(held_out.intersection(read_columns(path, "key")[0].to_pylist()))
+        if keys:
+            shards.append(Shard(name, {"captions": path}, {"keys": keys}))
+    translate_eval = translation("translate_eval", unseen)
+    return translated, build.run(translate_eval, shards), [translate, translate_eval]
 
 
 def _selected(
-    build: Build,
-    tars: Mapping[str, Path],
-    texts: Mapping[str, Mapping[str, Path]],
-    vectors: Mapping[str, Mapping[str, Path]],
-    embed_texts: Mapping[str, Stage],
+    build: Build, tars: Mapping[str, Path], texts: Texts, held_out: set[str]
 ) -> tuple[dict[str, Path], list[Stage]]:
-    """language -> the pairs that were taken."""
+    """language -> the pairs that were taken; none of a language of which a part was set aside."""
     config = build.config
     embed = make_stage("embed_images", "embed:embed_images", config.embed, model=True, gpus=config.gpus_per_worker)
     images = build.run(embed, [Shard(name, {"tar": path}) for name, path in tars.items()])
-    held_out = sorted(eval_keys(config, tars))
     selected: dict[str, Path] = {}
-    stages = []
-    for language, chunks in texts.items():
-        search = make_stage("search", "align:search_shard", config.align, embed, embed_texts[language])
-        near = list(vectors[language].values())
+    stages: list[Stage] = []
+    if build.set_aside.keys() & {"read", "clean", "embed_texts", "embed_images"}:
+        return selected, stages
+    for language, chunks in texts.chunks.items():
+        search = Stage(
+            "search",
+            f"{HERE}.align:search_shard",
+            {name: value for name, value in affecting_values(config.align).items() if name != "select"},
+            before=(embed, texts.stages[language]),
+            resources=resource_values(config.align),
+        )
+        near = list(texts.vectors[language].values())
         shards = [Shard(f"{name}.{language}", {"images": path, "texts": near}) for name, path in images.items()]
         candidates = build.run(search, shards)
-        select = make_stage(
-            "select", "align:select_language", config.align, search, language=language, eval_keys=held_out
-        )
+        settings = {"select": affecting_values(config.align.select), "language": language}
+        settings |= {"eval_keys": sorted(held_out)}
+        select = Stage("select", f"{HERE}.align:select_language", settings, before=(search,))
         inputs = {"candidates": list(candidates.values()), "texts": list(chunks.values())}
-        selected |= build.run(select, [Shard(language, inputs)])
+        if "search" not in build.set_aside:
+            selected |= build.run(select, [Shard(language, inputs)])
         stages.append(select)
     return selected, stages
 
@@ -183,14 +210,6 @@ def eval_keys(config: BuildConfig, tars: Mapping[str, Path]) -> set[str]:
     if config.images.eval_keys is not None:
         keys |= set(read_text(config.images.eval_keys).split())
     return keys
-
-
-def _require_all(build: Build) -> None:
-    """Shards that were set aside are named; all others are done, and the same command tries these again."""
-    lines = [f"{stage} {shard}: {why}" for stage, shards in build.set_aside.items() for shard, why in shards.items()]
-    if lines:
-        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise UserError(f"set aside: {lines[0]}{more}; all others are done, and the same command tries these again")
 
 
 def count_drops(receipts: Iterable[Receipt]) -> dict[str, int]:

@@ -5,6 +5,7 @@ caption     <tar>          English captions as sentences
 translate   <tar>          the same sentences, and those of each caption language
 embed       <tar>, chunk   hashes or keys, with vectors [rows, width] beside them as `.vectors.npy`
 search      <tar>.<code>   each image's nearest texts of a language
+translate_eval  <tar>      of held-out images, those of the caption languages that only evaluation has
 select      <code>         the pairs that were taken, with their texts, by tar
 align       <tar>          the published columns, with scores and teachers: what `assemble` reads
 """
@@ -53,6 +54,7 @@ SELECTED = pa.schema(
     ]
 )
 VECTORS = "vectors"  # suffix of the file beside: float16, normalised
+ENGLISH_CAPTION = "caption_en"  # list of at most one text, translated or not
 PUBLISHED_CAPTION = "caption_en_{language}"  # list of at most one (en, xx) pair
 PUBLISHED_TRANSLATION = "translation_en_{language}"  # list of (en, xx) pairs
 SCORES = "score_en_{language}"  # of each translation, in the same order

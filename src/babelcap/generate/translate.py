@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
@@ -165,11 +166,14 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
     languages = [Language.model_validate(row) for row in settings["languages"]]
     with parquet_errors(inputs["captions"]):
         table = pq.read_table(inputs["captions"])
+    if "keys" in settings:  # some of its captions only
+        table = table.filter(pc.is_in(table["key"], pa.array(settings["keys"], pa.string())))
     sentences: list[list[str]] = table["sentences"].to_pylist()
     known = table["description"].to_pylist() if "description" in table.column_names else [None] * len(sentences)
     translator = load_translator(config)
     columns = [table["key"].combine_chunks(), table["sentences"].combine_chunks()]
     drops: Counter[str] = Counter()
+    by_language: dict[str, tuple[int, int]] = {}  # captions in, translations out
     for language in languages:
         flat = [sentence for row in sentences for sentence in row]
         context = [description if len(row) == 1 else None
@@ -182,6 +186,7 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
             drops.update(reasons[:1])
             rows.append(None if reasons else [text for text, _ in made])
         columns.append(pa.array(rows, pa.list_(pa.string())))
+        by_language[language.code] = (len(rows), sum(row is not None for row in rows))
     schema = pa.schema([*TRANSLATION, *(pa.field(entry.code, pa.list_(pa.string())) for entry in languages)])
     num_in = len(sentences) * len(languages)
     return ShardOutput(
@@ -191,5 +196,5 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
         dict(drops),
         models={"translator": model_name(config.model)},
         device=config.device,
-        extra={"licence": config.licence},
+        extra={"licence": config.licence, "by_language": by_language},
     )
