@@ -1,7 +1,7 @@
 """The published preparation of aligned annotations into the corpus store: the hole is applied here, and verified.
 
-    training    what coverage.seen has, and nothing else
-    eval        held out by image: captions of all evaluated pairs, and aligned pairs with their scores; no paragraphs
+training    what coverage.seen has, and nothing else
+eval        held out by image: captions of all evaluated pairs, and aligned pairs with their scores; no paragraphs
 """
 
 import json
@@ -19,6 +19,7 @@ from babelcap.data.store.format import ANNOTATIONS, IMAGES, ImageRow, parquet_na
 from babelcap.data.store.manifest import MANIFEST, read_manifest
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarScan
+from babelcap.errors import UserError
 from babelcap.generate.backends.translators import model_name
 from babelcap.generate.config import BuildConfig
 from babelcap.measures import EVAL, TRAIN
@@ -97,8 +98,15 @@ def layout_of(config: BuildConfig) -> Layout:
 def licences(config: BuildConfig) -> dict[str, str]:
     """Who made annotations -> under which licence these may be used; empty where nothing was said."""
     layout = layout_of(config)
-    found = {layout.captioner: config.caption.licence, layout.translator: config.translate.licence}
-    return found | {layout.texts[language]: source.licence for language, source in config.text.items()}
+    said = [(layout.captioner, config.caption.licence), (layout.translator, config.translate.licence)]
+    said += [(layout.texts[language], source.licence) for language, source in config.text.items()]
+    found: dict[str, str] = {}
+    for origin, licence in said:
+        if found.setdefault(origin, licence) != licence:
+            raise UserError(
+                f"licence: '{origin}' has '{found[origin]}' and '{licence}'; texts of two licences need two origins"
+            )
+    return found
 
 
 def assemble(

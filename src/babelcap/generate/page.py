@@ -1,4 +1,4 @@
-"""The page that shows a build: what came out, what was dropped and why, how well texts fit, and some images to look at."""
+"""The page that shows a build: what came out, what was dropped and why, how well texts fit, and some images."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,9 @@ def write_page(build: Build, corpus: Corpus, aligned: Mapping[str, Path]) -> Pat
         splits={
             split: {
                 "num_images": corpus.num_images(split),
-                "pairs": [(str(pair), number, corpus.coverage.is_seen(pair)) for pair, number in _sorted(corpus, split)],
+                "pairs": [
+                    (str(pair), number, corpus.coverage.is_seen(pair)) for pair, number in _sorted(corpus, split)
+                ],
             }
             for split in corpus.splits
         },
@@ -122,7 +124,9 @@ def draw_rows(corpus: Corpus) -> list[ImageRow]:
     rows: list[tuple[str, ImageRow]] = []
     for row in corpus.rows():
         digest = hashlib.sha256(row.key.encode("utf-8", "surrogatepass")).hexdigest()
-        if (len(rows) < NUM_IMAGES or digest < rows[-1][0]) and any(entry.score is not None for entry in row.annotations):
+        if (len(rows) < NUM_IMAGES or digest < rows[-1][0]) and any(
+            entry.score is not None for entry in row.annotations
+        ):
             rows = sorted([*rows, (digest, row)], key=lambda item: item[0])[:NUM_IMAGES]
     return [row for _, row in rows]
 

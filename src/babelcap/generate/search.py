@@ -86,7 +86,7 @@ def _search_block(
     import torch
 
     queries = torch.from_numpy(np.array(images)).to(config.device).float()
-    kept: list[tuple["Tensor", "Tensor"]] = []
+    kept: list[tuple[Tensor, Tensor]] = []
     floor = torch.full((len(images),), NOTHING, device=config.device)
     for start in range(0, len(texts), config.text_block):
         keys = torch.from_numpy(np.array(texts[start : start + config.text_block])).to(config.device)

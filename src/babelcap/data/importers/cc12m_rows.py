@@ -180,9 +180,7 @@ def _long_enough(
     return kept
 
 
-def read_training_file(
-    path: Path, skipped: Counter[str], layout: Layout = PUBLISHED
-) -> Iterator[tuple[str, Columns]]:
+def read_training_file(path: Path, skipped: Counter[str], layout: Layout = PUBLISHED) -> Iterator[tuple[str, Columns]]:
     """key and, per column, its (English, other) pairs. A row whose text is not UTF-8 is skipped and counted."""
     pairs, plain = layout.pair_columns, layout.plain_columns
     for values in read_rows(path, pairs, skipped, is_list_of_pairs, plain):
