@@ -55,14 +55,17 @@ def write_images(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def run_all(folder: Path, texts: list[tuple[str, str]], num_chunks: int, seed: int = 0, **settings: Any) -> pa.Table:
+def run_all(
+    folder: Path, texts: list[tuple[str, str]], num_chunks: int, seed: int = 0, together: bool = False, **settings: Any
+) -> pa.Table:
     folder.mkdir()
     chunks, images = write_texts(folder, texts, num_chunks, seed), write_images(folder)
     config = AlignConfig(num_candidates=16, **settings).model_dump(mode="json")
-    for tar, path in images.items():
-        output = search_shard({"images": path, "texts": chunks}, config)
-        write(folder / f"{tar}.de.parquet", output.table)
-    candidates = [folder / f"{tar}.de.parquet" for tar in images]
+    candidates = []
+    for tars in [list(images)] if together else [[tar] for tar in images]:
+        paths = [images[tar] for tar in tars]
+        output = search_shard({"images": paths, "texts": chunks}, config | {"tars": tars})
+        candidates.append(write(folder / f"{tars[0]}.de.parquet", output.table))
     chosen = select_language(
         {"candidates": candidates, "texts": chunks}, config | {"language": "de", "eval_keys": ["000010003"]}
     )
@@ -70,11 +73,12 @@ def run_all(folder: Path, texts: list[tuple[str, str]], num_chunks: int, seed: i
     return write(folder / "de.parquet", chosen.table) and chosen.table
 
 
-def test_the_cut_of_the_text_does_not_matter(tmp_path: Path, texts: list[tuple[str, str]]) -> None:
+def test_the_cut_of_texts_and_images_does_not_matter(tmp_path: Path, texts: list[tuple[str, str]]) -> None:
     whole = run_all(tmp_path / "a", texts, 1)
     assert len(whole) > 60
     for number, seed in ((3, 1), (7, 2)):
         assert run_all(tmp_path / f"b{number}", texts, number, seed).equals(whole)
+    assert run_all(tmp_path / "c", texts, 2, together=True).equals(whole)
 
 
 def test_scores_are_those_of_the_vectors_and_uses_are_capped(tmp_path: Path, texts: list[tuple[str, str]]) -> None:

@@ -5,6 +5,7 @@ candidates of some image are read by `select`.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class AlignConfig(ConfigModel):
     faiss_lists: int = Field(0, ge=0)  # 0: four times the square root of the texts
     faiss_probes: int = Field(32, ge=1)
     faiss_training_sample: int = Field(200_000, ge=1)
+    tars_per_search: int = resource(64, ge=1)  # whose images are searched for together, while the texts stream by once
     image_block: int = resource(4096, ge=1)
     text_block: int = resource(16384, ge=1)
     device: str = resource("cpu")
@@ -81,10 +83,13 @@ def text_chunks(paths: Sequence[Path]) -> Iterator[TextChunk]:
 
 
 def search_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
-    """Inputs: the images' vectors, and all of a language's text vectors."""
+    """Inputs: the images' vectors of `tars`, and all of a language's text vectors, which are read once."""
     config = build_config(AlignConfig, _fields(AlignConfig, settings), "align")
-    (keys,) = read_columns(inputs["images"], "key")
-    images = read_vectors(inputs["images"])
+    paths: list[Path] = inputs["images"]
+    keys = [read_columns(path, "key")[0].to_pylist() for path in paths]
+    tars = [[name] * len(some) for name, some in zip(settings["tars"], keys, strict=True)]
+    filled = [read_vectors(path) for path, some in zip(paths, keys, strict=True) if some]
+    images = np.concatenate(filled) if filled else np.zeros((0, 1), np.float16)
     if config.index == "faiss":
         from babelcap.generate.faiss_search import nearest_texts_faiss
 
@@ -92,7 +97,7 @@ def search_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutpu
     else:
         found = nearest_texts(images, text_chunks(inputs["texts"]), config.num_candidates, config.search)
     hashes, scores = _ragged(found)
-    table = pa.table([keys.combine_chunks(), hashes, scores], schema=CANDIDATES)
+    table = pa.table([[*chain(*tars)], [*chain(*keys)], hashes, scores], schema=CANDIDATES)
     return ShardOutput(table, len(images), len(images), device=config.device)
 
 
@@ -106,11 +111,11 @@ def _ragged(found: Candidates) -> tuple[pa.Array, pa.Array]:
 def select_language(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
     """Inputs: candidates of all tars, and the language's texts. `eval_keys` choose first."""
     config = build_config(AlignConfig, _fields(AlignConfig, settings), "align").select
-    paths: list[Path] = sorted(inputs["candidates"], key=lambda path: path.name)
-    names = [path.name.rpartition(f".{settings['language']}.parquet")[0] for path in paths]
-    tables = [pq.read_table(path) for path in paths]
-    keys = np.array([key for table in tables for key in table["key"].to_pylist()], dtype=object)
-    tars = np.repeat(np.array(names, dtype=object), [len(table) for table in tables])
+    tables = [pq.read_table(path) for path in inputs["candidates"]]
+    keys, tars = (
+        np.array([value for table in tables for value in table[name].to_pylist()], dtype=object)
+        for name in ("key", "tar")
+    )
     order = np.argsort(keys, kind="stable")
     number_of = np.empty(len(keys), np.int64)
     number_of[order] = np.arange(len(keys))

@@ -10,6 +10,7 @@ from babelcap.coverage import CAPTION, TRANSLATION, Coverage
 from babelcap.generate.align import AlignConfig
 from babelcap.generate.caption import CaptionConfig
 from babelcap.generate.clean import CleanConfig
+from babelcap.generate.cost import CostConfig
 from babelcap.generate.embed import EmbedConfig
 from babelcap.generate.text_sources import TextSource
 from babelcap.generate.translate import TranslateConfig
@@ -36,6 +37,7 @@ class BuildConfig(ConfigModel):
     embed: EmbedConfig = EmbedConfig()
     align: AlignConfig = AlignConfig()
     coverage: Coverage = Coverage()
+    cost: CostConfig = resource(CostConfig())
     seed: int = 0  # of the preparation: which sentences a paragraph is made of
     engine: Literal["local", "ray"] = resource("local")
     address: str | None = resource(None)  # of a Ray cluster; None: this machine

@@ -29,6 +29,8 @@ def nearest_texts_faiss(images: NDArray[np.float16], chunks: Sequence[TextChunk]
     best = Candidates(np.zeros(size, np.uint64), np.full(size, -np.inf))
     queries = np.ascontiguousarray(images, dtype=np.float32)
     for chunk in chunks:
+        if not len(chunk.hashes):
+            continue
         index = build_index(chunk.vectors, config)
         _, places = index.search(queries, min(config.num_candidates, len(chunk.hashes)))
         scores = rescored(images, chunk.vectors, places)

@@ -178,6 +178,8 @@ def _selected(
     stages: list[Stage] = []
     if build.set_aside.keys() & {"read", "clean", "embed_texts", "embed_images"}:
         return selected, stages
+    names, size = sorted(images), config.align.tars_per_search
+    groups = [names[start : start + size] for start in range(0, len(names), size)]
     for language, chunks in texts.chunks.items():
         search = Stage(
             "search",
@@ -187,7 +189,11 @@ def _selected(
             resources=resource_values(config.align),
         )
         near = list(texts.vectors[language].values())
-        shards = [Shard(f"{name}.{language}", {"images": path, "texts": near}) for name, path in images.items()]
+        shards = [
+            Shard(f"{'-'.join(dict.fromkeys((some[0], some[-1])))}.{language}",
+                  {"images": [images[name] for name in some], "texts": near}, {"tars": some})
+            for some in groups
+        ]  # fmt: skip
         candidates = build.run(search, shards)
         settings = {"select": affecting_values(config.align.select), "language": language}
         settings |= {"eval_keys": sorted(held_out)}

@@ -4,7 +4,7 @@ clean       en-de.00000    parallel text, a million pairs a chunk
 caption     <tar>          English captions as sentences
 translate   <tar>          the same sentences, and those of each caption language
 embed       <tar>, chunk   hashes or keys, with vectors [rows, width] beside them as `.vectors.npy`
-search      <tar>.<code>   each image's nearest texts of a language
+search      <tars>.<code>  each image's nearest texts of a language
 translate_eval  <tar>      of held-out images, those of the caption languages that only evaluation has
 select      <code>         the pairs that were taken, with their texts, by tar
 align       <tar>          the published columns, with scores and teachers: what `assemble` reads
@@ -38,6 +38,7 @@ IMAGE_VECTORS = pa.schema([pa.field("key", pa.string(), nullable=False)])
 TEXT_VECTORS = pa.schema([pa.field("hash", pa.uint64(), nullable=False)])
 CANDIDATES = pa.schema(
     [
+        pa.field("tar", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),
         pa.field("hashes", pa.list_(pa.uint64()), nullable=False),  # best first
         pa.field("scores", pa.list_(pa.float64()), nullable=False),
