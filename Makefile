@@ -50,7 +50,7 @@ format: $(READY)  ## put the code into the house's format
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
-BENCHMARKS := data index_tar generate loss train laws metrics
+BENCHMARKS := data index_tar align generate loss train laws metrics
 bench: $(READY)  ## measure speed as ratios, each in one run (tens of minutes)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python bench/$$name.py || exit 1; done
 

@@ -12,7 +12,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "babelcap"
 ROOMS = [
     ["version", "errors"],
     ["storage"],
-    ["languages", "identification"],
+    ["languages"],
+    ["identification"],
     ["coverage"],
     ["config", "measures", "pages"],
     ["records"],

@@ -17,6 +17,7 @@ from PIL import Image
 from pydantic import Field
 
 from babelcap.config import ConfigModel, build_config, resource
+from babelcap.coverage import Style
 from babelcap.data.sentences import split_sentences
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import UserError
@@ -30,11 +31,13 @@ from babelcap.storage import parse_json
 BACKENDS = {
     "transformers": "babelcap.generate.backends.captioners:VisionLanguageModel",
     "server": "babelcap.generate.backends.server:ChatServer",
+    "babelcap": "babelcap.generate.backends.own:OwnCaptioner",
     "world": "babelcap.generate.backends.world:WorldCaptioner",
 }
 ARGUMENTS = {
     "transformers": ("model", "device", "dtype", "max_new_tokens", "num_beams"),
     "server": ("model", "urls", "max_in_flight", "timeout_seconds", "patience_seconds", "max_new_tokens", "journal"),
+    "babelcap": ("model", "device", "dtype", "max_new_tokens", "num_beams", "style"),
     "world": ("model", "error_share", "seed"),
 }
 MAX_ALT_TEXT = 300  # characters
@@ -48,6 +51,7 @@ class CaptionConfig(ConfigModel):
     prompt: str = "Describe the image in one to three sentences. Name what is seen, where it is and what it does."
     alt_text_prompt: str = " The image was published with this text, which may be wrong: {alt_text}"
     alt_text: str | None = None  # extension of the tar's members that hold it: txt, or json:FIELD
+    style: Style = Style.DETAILED  # that a captioner of this package is asked for
     batch_size: int = Field(8, ge=1)
     max_new_tokens: int = Field(128, ge=1)
     num_beams: int = Field(1, ge=1)
