@@ -3,8 +3,9 @@
 exact   its rate as a share of a plain matrix product's of the same shapes, in one run (goal: .9)
 faiss   recall@N against exact on image-like queries, and its speed-up (goal: .95), by number of probes
 
-Vectors as dual encoders have them: texts lie around many centres, and images are of the same centres but shifted all in
-one direction, the gap between the two kinds. Recall on texts as queries would flatter an index.
+Vectors stand in for those of dual encoders: the variance of their directions falls as a power of the rank (DECAY),
+topics lie around centres, and images are shifted against texts all in one direction, the gap between the two kinds.
+Recall on texts as queries would flatter an index; recall on real vectors may be another.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from babelcap.generate.faiss_search import nearest_texts_faiss
 from babelcap.generate.search import SearchConfig, TextChunk, nearest_texts
 
 EXACT_GOAL, RECALL_GOAL = 0.9, 0.95
-WIDTH, NUM_CENTRES, GAP = 512, 2000, 0.8
+WIDTH, NUM_CENTRES, GAP, DECAY = 512, 2000, 0.3, 1.0  # standard deviations fall as rank to the -DECAY/2
 NUM_CANDIDATES = 32
 PROBES = (8, 32, 128)
 
@@ -33,13 +34,14 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
 
 def draw(number: int, seed: int, shift: float) -> NDArray[np.float16]:
     """`shift` moves all of them along one direction."""
-    centres = np.random.default_rng(0).standard_normal((NUM_CENTRES, WIDTH), np.float32)
-    direction = np.random.default_rng(1).standard_normal(WIDTH).astype(np.float32)
+    scale = (np.arange(1, WIDTH + 1) ** (-DECAY / 2)).astype(np.float32)
+    centres = scale * np.random.default_rng(0).standard_normal((NUM_CENTRES, WIDTH), np.float32)
+    direction = scale * np.random.default_rng(1).standard_normal(WIDTH).astype(np.float32)
     rng = np.random.default_rng(seed)
     parts = []
     for start in range(0, number, 100_000):
         size = min(100_000, number - start)
-        noise = rng.standard_normal((size, WIDTH), np.float32)
+        noise = scale * rng.standard_normal((size, WIDTH), np.float32)
         parts.append(unit(centres[rng.integers(0, NUM_CENTRES, size)] + noise + shift * direction))
     return np.concatenate(parts)
 
@@ -89,7 +91,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    sizes = (500, 20_000, 10_000) if options.quick else (options.images, options.texts, 500_000)
+    sizes = (500, 20_000, 20_000) if options.quick else (options.images, options.texts, 500_000)
     found = measure(*sizes)
     if options.json:
         print(json.dumps(found, indent=2))

@@ -31,5 +31,3 @@ def test_a_captioner_captions_the_images_of_a_tar(model_folder: Path, tmp_path: 
     expected = pipeline.caption(images["red"], "en", style=Style.DETAILED, max_new_tokens=6, num_beams=2)[0].text
     captioner = load_captioner(config)
     assert captioner.answer([Question("red", images["red"], "a prompt")])[0].text == expected
-
-

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # imported where it is used: stages that need none start fast
 
 TOLERANCE = 1e-4  # d * 2^-24 for a width of 1,000, and some room
 NOTHING = -np.inf
+MAX_ABOVE = 4  # times as many as are wanted, of each row
 
 
 class Texts(Protocol):
@@ -71,7 +72,7 @@ def nearest_texts(
     for chunk in chunks:
         for start in range(0, len(images), config.image_block):
             rows = slice(start, start + config.image_block)
-            found = _search_block(images[rows], chunk.vectors, num_candidates, config)
+            found = _search_block(images[rows], chunk.vectors, best.scores[rows], config)
             hashes = np.where(found.places >= 0, chunk.hashes[np.maximum(found.places, 0)], np.uint64(0))
             merged = merge_candidates(
                 [Candidates(best.hashes[rows], best.scores[rows]), Candidates(hashes, found.scores)], num_candidates
@@ -81,26 +82,53 @@ def nearest_texts(
 
 
 def _search_block(
-    images: NDArray[np.float16], texts: NDArray[np.float16], num_wanted: int, config: SearchConfig
+    images: NDArray[np.float16], texts: NDArray[np.float16], before: NDArray[np.float64], config: SearchConfig
 ) -> Found:
+    """`before` [images, wanted] are the best scores of the chunks before: nothing below the last of them is wanted."""
     import torch
 
     queries = torch.from_numpy(np.array(images)).to(config.device).float()
     kept: list[tuple[Tensor, Tensor]] = []
-    floor = torch.full((len(images),), NOTHING, device=config.device)
+    num_wanted = before.shape[1]
+    floor = torch.from_numpy(before[:, -1] - TOLERANCE).to(config.device, torch.float32)
     for start in range(0, len(texts), config.text_block):
         keys = torch.from_numpy(np.array(texts[start : start + config.text_block])).to(config.device)
-        scores, places = _best_of(queries @ keys.float().T, num_wanted, floor)
+        products = queries @ keys.float().T
+        found = _above(products, floor, MAX_ABOVE * num_wanted)
+        scores, places = found if found is not None else _best_of(products, num_wanted, floor)
         kept.append((scores, places + start))
         if len(kept) > 1:
             kept = [_keep(kept, num_wanted)]
         if kept[0][0].shape[1] >= num_wanted:
-            floor = kept[0][0].topk(num_wanted).values[:, -1] - TOLERANCE
+            floor = torch.maximum(floor, kept[0][0].topk(num_wanted).values[:, -1] - TOLERANCE)
     if not kept:
         return Found(np.full((len(images), 0), -1), np.full((len(images), 0), NOTHING))
     scores, places = kept[0]
     kept_places = torch.where(scores.isneginf(), -1, places).cpu().numpy()
     return Found(kept_places, rescored(images, texts, kept_places))
+
+
+def _above(scores: "Tensor", floor: "Tensor", most: int) -> tuple["Tensor", "Tensor"] | None:
+    """All that reach their row's floor, padded to equal numbers: one look at each, where sorting takes many.
+
+    None where there is no floor yet, or more than `most` a row on average reach it.
+    """
+    import torch
+
+    if bool(floor.isneginf().any()):
+        return None
+    reached = scores >= floor[:, None]
+    counts = reached.sum(dim=1)
+    if int(counts.sum()) > most * len(scores):
+        return None
+    rows, columns = reached.nonzero(as_tuple=True)
+    starts = counts.cumsum(0) - counts
+    slots = torch.arange(len(rows), device=scores.device) - starts[rows]
+    width = max(1, int(counts.max())) if len(counts) else 1
+    values = scores.new_full((len(scores), width), NOTHING)
+    places = torch.zeros((len(scores), width), dtype=torch.long, device=scores.device)
+    values[rows, slots], places[rows, slots] = scores[rows, columns], columns
+    return values, places
 
 
 def _best_of(scores: "Tensor", num_wanted: int, floor: "Tensor") -> tuple["Tensor", "Tensor"]:
