@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -203,14 +204,51 @@ def test_killed_at_any_moment_a_build_ends_the_same(tmp_path: Path, settings: Ca
     kill_and_compare(settings(tmp_path / "out"), tmp_path, num_kills=2, seed=0)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, settings: Callable[..., BuildConfig]) -> tuple[BuildConfig, Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    config = settings(folder / "out")
+    finish(start_build(config, folder))
+    return config, folder
+
+
+STAGES = ["read", "clean", "embed_texts", "caption", "translate", "translate_eval", "embed_images", "search", "select"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_killed_very_often_a_build_ends_the_same(
-    tmp_path: Path, settings: Callable[..., BuildConfig], engine: str
+@pytest.mark.parametrize("stage", [*STAGES, "align"])
+def test_killed_twenty_times_in_one_stage_a_build_ends_the_same(
+    whole: tuple[BuildConfig, Path], tmp_path: Path, stage: str
 ) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray")
-    kill_and_compare(settings(tmp_path / "out", engine=engine), tmp_path, num_kills=20, seed=1)
+    config, reference = whole
+    shutil.copytree(reference / "work", tmp_path / "work")
+    rng = random.Random(stage)
+    num_killed = 0
+    for _ in range(20):
+        for folder in (tmp_path / "work").glob(f"{stage}-*"):
+            for path in sorted(folder.glob("*.parquet")):
+                if rng.random() < 0.7:
+                    path.unlink()
+        log = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob(f"{stage}-*")}
+        process = start_build(config, tmp_path)
+        while process.poll() is None and log == {path: path.stat().st_mtime_ns for path in log}:
+            time.sleep(0.002)  # until the stage writes
+        time.sleep(rng.uniform(0, 0.1))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            num_killed += 1
+        process.communicate()
+    assert num_killed >= 10
+    finish(start_build(config, tmp_path))
+    for name in ("out", "work"):
+        assert differences(reference / name, tmp_path / name) == ""
+        assert not list((tmp_path / name).rglob("*.partial"))
+
+
+@pytest.mark.slow
+def test_killed_under_ray_a_build_ends_the_same(tmp_path: Path, settings: Callable[..., BuildConfig]) -> None:
+    pytest.importorskip("ray")
+    kill_and_compare(settings(tmp_path / "out", engine="ray"), tmp_path, num_kills=20, seed=1)
 
 
 def test_a_shard_that_cannot_be_made_is_named_and_the_others_are_done(

@@ -4,13 +4,14 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from babelcap.data.store.format import IMAGES
 from babelcap.data.store.store import Corpus
 from babelcap.generate.assemble import assemble
 from babelcap.generate.config import BuildConfig
 from babelcap.generate.page import write_page
 from babelcap.generate.pipeline import Build, build_shards, eval_keys, find_tars
 from babelcap.jobs.engines import LocalEngine, RayEngine
-from babelcap.jobs.stages import Engine
+from babelcap.jobs.stages import Engine, sweep_partials
 from babelcap.storage import locked
 
 
@@ -37,9 +38,19 @@ def build_dataset(config: BuildConfig, engine: Engine | None = None) -> BuildRes
     work = config.work_folder
     refuse = f"{work}: another process builds this dataset"
     with locked(work / ".lock", refuse=refuse), engine or make_engine(config) as engine:
+        _sweep(config)
         build, aligned = build_shards(config, engine)
         if build.set_aside:
             return BuildResult(build, None, None)
         tars = find_tars(config)
         corpus = assemble(config, tars, aligned, eval_keys(config, tars), num_workers(config))
         return BuildResult(build, corpus, write_page(build, corpus, aligned))
+
+
+def _sweep(config: BuildConfig) -> None:
+    """What killed runs left half made, wherever they were."""
+    sweep_partials(config.work_folder)
+    sweep_partials(config.output)
+    for path in (config.output / IMAGES).glob(".*"):
+        if path.is_symlink():
+            path.unlink()

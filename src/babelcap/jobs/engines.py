@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ class RayEngine:
             ray.init(address=self.address, log_to_driver=False, configure_logging=False, **local)
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # our own progress tells what its many lines would
         items = [{"task": json.dumps(task)} for task in tasks]
         needs = {"num_gpus": stage.gpus_per_worker} if stage.gpus_per_worker else {"num_cpus": 1}
         size = min(self.num_workers, len(tasks))

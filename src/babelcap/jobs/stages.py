@@ -109,7 +109,8 @@ def run_stage(stage: Stage, shards: Sequence[Shard], work: Path, engine: Engine)
     """
     folder = work / stage.folder
     folder.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
+    sweep_partials(folder)
+    sweep_partials(work / ATTEMPTS / stage.folder)
     checksums = RememberedChecksums(work / CHECKSUMS)
     receipts: dict[str, Receipt] = {}
     todo: list[Shard] = []
@@ -230,9 +231,9 @@ def _attempts(path: Path) -> int:
         return 0
 
 
-def _sweep(folder: Path) -> None:
+def sweep_partials(folder: Path) -> None:
     """What a killed process was writing when it died. One run at a time holds the folder's lock."""
-    for path in folder.glob(".*.partial"):
+    for path in list(folder.rglob(".*.partial")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
