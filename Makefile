@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # One thread a process: the tests run in as many processes as there are cores.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help setup study test test-slow test-cluster check format bench figures clean
+.PHONY: help setup study data test test-slow test-cluster check format bench figures clean
 help:  ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -23,6 +23,11 @@ $(READY): pyproject.toml constraints.txt
 
 study: $(READY)  ## run the whole method in small and end with the path of its report (minutes on two cores)
 	$(BIN)/babelcap study run configs/study/micro.toml
+
+WORLD := corpora/world-source
+data: $(READY)  ## build a dataset of a small world through all stages and end with the path of its page (a minute)
+	test -e $(WORLD) || $(BIN)/babelcap world make -o $(WORLD) --config configs/data/world-source.toml
+	$(BIN)/babelcap data build configs/data/world.toml
 
 test: $(READY)  ## run the default tests (minutes on two cores)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto
@@ -45,7 +50,7 @@ format: $(READY)  ## put the code into the house's format
 	$(BIN)/ruff check --fix src tests bench
 	$(BIN)/ruff format src tests bench
 
-BENCHMARKS := data index_tar generate loss train laws metrics
+BENCHMARKS := data index_tar align generate loss train laws metrics
 bench: $(READY)  ## measure speed as ratios, each in one run (tens of minutes)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python bench/$$name.py || exit 1; done
 

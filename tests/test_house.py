@@ -13,6 +13,7 @@ ROOMS = [
     ["version", "errors"],
     ["storage"],
     ["languages"],
+    ["identification"],
     ["coverage"],
     ["config", "measures", "pages"],
     ["records"],

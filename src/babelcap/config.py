@@ -94,6 +94,18 @@ def content_hash(config: BaseModel) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+def affecting_values(config: BaseModel) -> dict[str, Any]:
+    """The fields that affect the result, as plain values."""
+    values: dict[str, Any] = json.loads(json.dumps(_affecting(config)))
+    return values
+
+
+def resource_values(config: BaseModel) -> dict[str, Any]:
+    """The block's own fields that do not affect the result, as plain values."""
+    kept = affecting_values(config)
+    return {name: value for name, value in config.model_dump(mode="json").items() if name not in kept}
+
+
 def differences(before: BaseModel, after: BaseModel) -> list[tuple[str, Any, Any]]:
     """The dotted key and both values of every field that affects the result and differs."""
     return list(_differing(_affecting(before), _affecting(after), ""))

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 import babelcap
 from babelcap.cli import app
+from babelcap.identification import Written
 from babelcap.models import CaptionPipeline
 from babelcap.models.generation import core as core_module
-from babelcap.models.generation.identify import Written
 
 FEW = {"num_beams": 2, "max_new_tokens": 4}
 COMMAND = ["--num-beams", "2", "--max-new-tokens", "4", "--device", "cpu"]

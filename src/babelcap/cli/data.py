@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from babelcap.cli.build import build
 from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.errors import UserError
 from babelcap.measures import TRAIN
@@ -53,6 +54,7 @@ def index(
 
 
 group.add_typer(importers, name="import")
+group.command()(build)
 
 
 @group.command()
@@ -143,6 +145,8 @@ def stats(corpus: Path = typer.Argument(..., help="The corpus folder."), as_json
             f"({per_image['mean']} per image, {per_image['min']} to {per_image['max']}), "
             f"languages {', '.join(of_split['languages']) or 'none'}"
         )
+    for licence, number in values["licences"].items():
+        typer.echo(f"licence: {licence}: {number:,} annotations")
     for reason, number in values["skipped"].items():
         typer.echo(f"left out: {reason}: {number:,}")
 
@@ -175,6 +179,7 @@ def export(
     output: Path = OUTPUT,
     kind: str = typer.Option("webdataset", "--format", help="The only format so far: webdataset."),
     split: str = typer.Option(None, help="Only this split."),
+    exclude_licence: str = typer.Option(None, help="Leave out texts whose licence has this word, e.g. nc."),
     workers: int = WORKERS,
 ) -> None:
     """Write plain webdataset tars (KEY.jpg, KEY.json) for other trainers. A stopped export goes on where it was.
@@ -186,7 +191,8 @@ def export(
 
     if kind != "webdataset":
         raise UserError(f"--format is '{kind}'; the only format is 'webdataset'")
-    number = export_webdataset(Corpus.open(corpus), output, split=split, num_workers=workers)
+    opened = Corpus.open(corpus)
+    number = export_webdataset(opened, output, split=split, exclude_licence=exclude_licence, num_workers=workers)
     typer.echo(f"{output}: {number:,} images")
 
 

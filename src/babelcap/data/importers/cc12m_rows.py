@@ -8,24 +8,23 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from babelcap.coverage import CAPTION, TRANSLATION, Style
 from babelcap.data.importers.assemble import file_state, image_members
-from babelcap.data.sentences import join_sentences, split_sentences
-from babelcap.data.store.format import (
-    MAX_TEXT_CHARACTERS,
-    ImageRow,
-    open_parquet,
-    python_rows,
-    read_batches,
+from babelcap.data.importers.published_columns import (
+    first_text,
+    is_list_of_pairs,
+    is_text_or_pair,
+    pairs_of,
+    read_rows,
 )
+from babelcap.data.sentences import join_sentences, split_sentences
+from babelcap.data.store.format import MAX_TEXT_CHARACTERS, ImageRow
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
 from babelcap.measures import EVAL, TRAIN
@@ -34,11 +33,37 @@ from babelcap.records import Annotation
 IMAGES_REPOSITORY = "pixparse/cc12m-wds"
 ANNOTATIONS_REPOSITORY = "spravil/cc12m_ccmatrix_captions_and_translations"
 MIN_CHARACTERS = 26  # of the English side; pairs with 25 or fewer are dropped
-CAPTION_COLUMN = "caption_en_de"
-TRANSLATION_COLUMNS = {f"translation_en_{language}": language for language in ("de", "fr", "es", "ru", "zh")}
+ENGLISH_COLUMN = "caption_en"
 EVAL_CAPTIONS = ("en", "de", "es", "zh")
 EVAL_TRANSLATIONS = ("es", "zh")
 CAPTIONER, TRANSLATOR, WEB = "llava-next", "nllb-3.3b", "ccmatrix"
+Columns = dict[str, list[Any]]  # column -> its pairs, scores or texts
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns the annotation files of tars have, and who made their texts."""
+
+    captions: tuple[str, ...] = ("de",)  # languages of `caption_en_xx`
+    translations: tuple[str, ...] = ("de", "fr", "es", "ru", "zh")  # of `translation_en_xx`
+    captioner: str = CAPTIONER
+    translator: str = TRANSLATOR
+    texts: Mapping[str, str] = field(default_factory=dict)  # language -> whose parallel text; else CCMatrix'
+    with_english: bool = False  # whether `caption_en` holds the English captions, translated or not
+    with_scores: bool = False  # whether `score_en_xx` holds a score of each of `translation_en_xx`
+
+    @property
+    def pair_columns(self) -> list[str]:
+        captions = [f"caption_en_{language}" for language in self.captions]
+        return captions + [f"translation_en_{language}" for language in self.translations]
+
+    @property
+    def plain_columns(self) -> list[str]:
+        scores = [f"score_en_{language}" for language in self.translations] if self.with_scores else []
+        return scores + ([ENGLISH_COLUMN] if self.with_english else [])
+
+
+PUBLISHED = Layout()
 
 
 @dataclass(frozen=True)
@@ -81,21 +106,31 @@ class Cc12mMaker:
 
 
 def prepare_image(
-    key: str, values: dict[str, list[tuple[str, str]]], seed: int, skipped: Counter[str]
+    key: str, values: Columns, seed: int, skipped: Counter[str], layout: Layout = PUBLISHED
 ) -> list[Annotation]:
     """The published preparation of one image's pairs; the same for any order of images and number of processes."""
     annotations: list[Annotation] = []
-    for english, german in _long_enough(values[CAPTION_COLUMN][:1], skipped):
-        annotations += prepare_captions(english, "en", CAPTIONER) + prepare_captions(german, "de", TRANSLATOR)
-        annotations.append(_translation("de", english, german, TRANSLATOR))
-        sides = split_sentences(english, "en"), split_sentences(german, "de")
-        if len(sides[0]) == len(sides[1]):  # else nothing says which sentence is whose translation
-            pairs = list(zip(*sides, strict=True))
-            annotations += prepare_paragraph(pairs, "de", TRANSLATOR, (seed, key, CAPTION_COLUMN))
-    for column, language in TRANSLATION_COLUMNS.items():
-        pairs = _long_enough(values[column], skipped)
-        annotations += [_translation(language, english, other, WEB) for english, other in pairs]
-        annotations += prepare_paragraph(pairs, language, WEB, (seed, key, column))
+    if layout.with_english:
+        for english in values[ENGLISH_COLUMN]:
+            if len(english) >= MIN_CHARACTERS:
+                annotations += prepare_captions(english, "en", layout.captioner)
+    for language in layout.captions:
+        column, origin = f"caption_en_{language}", layout.translator
+        for english, other, _ in _long_enough(values[column][:1], [], skipped):
+            if not annotations:
+                annotations += prepare_captions(english, "en", layout.captioner)
+            annotations += prepare_captions(other, language, origin)
+            annotations.append(_translation(language, english, other, origin))
+            sides = split_sentences(english, "en"), split_sentences(other, language)
+            if len(sides[0]) == len(sides[1]):  # else nothing says which sentence is whose translation
+                pairs = list(zip(*sides, strict=True))
+                annotations += prepare_paragraph(pairs, language, origin, (seed, key, column))
+    for language in layout.translations:
+        column, origin = f"translation_en_{language}", layout.texts.get(language, WEB)
+        scored = _long_enough(values[column], values.get(f"score_en_{language}", []), skipped)
+        annotations += [_translation(language, english, other, origin, score) for english, other, score in scored]
+        pairs = [(english, other) for english, other, _ in scored]
+        annotations += prepare_paragraph(pairs, language, origin, (seed, key, column))
     return annotations
 
 
@@ -124,13 +159,15 @@ def prepare_paragraph(
     return [_translation(language, source, target, f"{origin}/paragraph")]
 
 
-def _translation(language: str, source: str, target: str, origin: str) -> Annotation:
-    return Annotation(task=TRANSLATION, language=language, source=source, target=target, origin=origin)
+def _translation(language: str, source: str, target: str, origin: str, score: float | None = None) -> Annotation:
+    return Annotation(task=TRANSLATION, language=language, source=source, target=target, origin=origin, score=score)
 
 
-def _long_enough(pairs: list[tuple[str, str]], skipped: Counter[str]) -> list[tuple[str, str]]:
-    kept = []
-    for english, other in pairs:
+def _long_enough(
+    pairs: list[tuple[str, str]], scores: list[float], skipped: Counter[str]
+) -> list[tuple[str, str, float | None]]:
+    kept: list[tuple[str, str, float | None]] = []
+    for place, (english, other) in enumerate(pairs):
         english, other = english.strip(), other.strip()
         if max(len(english), len(other)) > MAX_TEXT_CHARACTERS:
             skipped["text is too long"] += 1
@@ -139,15 +176,15 @@ def _long_enough(pairs: list[tuple[str, str]], skipped: Counter[str]) -> list[tu
         elif not other:
             skipped["empty text"] += 1
         else:
-            kept.append((english, other))
+            kept.append((english, other, scores[place] if scores else None))
     return kept
 
 
-def read_training_file(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, dict[str, list[tuple[str, str]]]]]:
+def read_training_file(path: Path, skipped: Counter[str], layout: Layout = PUBLISHED) -> Iterator[tuple[str, Columns]]:
     """key and, per column, its (English, other) pairs. A row whose text is not UTF-8 is skipped and counted."""
-    columns = [CAPTION_COLUMN, *TRANSLATION_COLUMNS]
-    for values in _read_rows(path, columns, skipped, _is_list_of_pairs):
-        yield values["key"], {name: _pairs(values[name]) for name in columns}
+    pairs, plain = layout.pair_columns, layout.plain_columns
+    for values in read_rows(path, pairs, skipped, is_list_of_pairs, plain):
+        yield values["key"], {name: pairs_of(values[name]) for name in pairs} | {name: values[name] for name in plain}
 
 
 def read_eval_file(path: Path) -> dict[str, list[Annotation]]:
@@ -162,18 +199,18 @@ def _read_eval_file(path: Path, state: tuple[Any, ...]) -> dict[str, list[Annota
     columns = [*captions, *(f"{name}_style" for name in captions), *translations]
     found: dict[str, list[Annotation]] = {}
     skipped: Counter[str] = Counter()
-    for values in _read_rows(path, columns, skipped, _is_text_or_pair):
+    for values in read_rows(path, columns, skipped, is_text_or_pair):
         annotations = []
         for language in EVAL_CAPTIONS:
-            target = _first_text(values[f"caption_{language}"])
+            target = first_text(values[f"caption_{language}"])
             if target:
-                style = _style(_first_text(values[f"caption_{language}_style"]), path, values["key"])
+                style = _style(first_text(values[f"caption_{language}_style"]), path, values["key"])
                 origin = CAPTIONER if language == "en" else TRANSLATOR
                 annotations.append(
                     Annotation(task=CAPTION, language=language, style=style, target=target, origin=origin)
                 )
         for language in EVAL_TRANSLATIONS:
-            for source, target in _pairs(values[f"translation_en_{language}"])[:1]:
+            for source, target in pairs_of(values[f"translation_en_{language}"])[:1]:
                 annotations.append(_translation(language, source.strip(), target.strip(), WEB))
         if values["key"] in found:
             raise UserError(f"{path}: key '{values['key']}' is there twice")
@@ -187,62 +224,6 @@ def _style(text: str, path: Path, key: str) -> Style:
     if text not in set(Style):
         raise UserError(f"{path}: key '{key}' has the caption style '{text}' (known: {', '.join(Style)})")
     return Style(text)
-
-
-def _read_rows(path: Path, columns: list[str], skipped: Counter[str], is_right: Any) -> Iterator[dict[str, Any]]:
-    with open_parquet(path, pa.schema([])) as file:
-        schema = file.schema_arrow
-    key_column = "__key__" if "__key__" in schema.names else "key"
-    for name in [key_column, *columns]:
-        if name not in schema.names:
-            raise UserError(f"{path}: column '{name}' is missing (found: {', '.join(schema.names)})")
-        kind = schema.field(name).type
-        if not (_is_text(kind) if name == key_column else is_right(kind)):
-            raise UserError(f"{path}: column '{name}' is of type {kind}, which is not that of the published files")
-    for batch in read_batches(path, [key_column, *columns], 1024, pa.schema([])):
-        for values in python_rows(batch, skipped):
-            if not values[key_column]:
-                skipped["annotation without key"] += 1
-                continue
-            yield {**values, "key": values[key_column]}
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_pair(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return kind.num_fields == 2 and all(_is_text(kind.field(place).type) for place in range(2))
-    return _is_list(kind) and _is_text(kind.value_type)
-
-
-def _is_list_of_pairs(kind: pa.DataType) -> bool:
-    return _is_list(kind) and _is_pair(kind.value_type)
-
-
-def _is_text_or_pair(kind: pa.DataType) -> bool:
-    return _is_text(kind) or _is_pair(kind) or _is_list_of_pairs(kind)
-
-
-def _pairs(value: Any) -> list[tuple[str, str]]:
-    """One pair or a list of them, each a list of two or a struct of two (English first), as plain tuples."""
-    if not value:
-        return []
-    items = [value] if isinstance(value, dict) or any(isinstance(item, str) for item in value) else value
-    pairs = [tuple(item.values()) if isinstance(item, dict) else tuple(item) for item in items if item]
-    return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0] and pair[1]]
-
-
-def _first_text(value: Any) -> str:
-    """Of a text, a list of texts or a list of pairs."""
-    while isinstance(value, list | dict):
-        value = next(iter(value.values() if isinstance(value, dict) else value), None)
-    return value.strip() if isinstance(value, str) else ""
 
 
 def match_annotations(tars: list[Path], files: list[Path]) -> dict[str, Path]:

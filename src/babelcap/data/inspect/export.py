@@ -9,9 +9,12 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
+
 from babelcap.data.importers.webdataset import RECEIPT, annotations_beside
 from babelcap.data.store.format import ImageRow, write_annotations
 from babelcap.data.store.index import TarReader
+from babelcap.data.store.licences import has_word, licence_of
 from babelcap.data.store.manifest import Shard
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarFileWriter, is_safe_name, scan_tar
@@ -25,10 +28,21 @@ class _Job(NamedTuple):
     shard: Shard
     split: str
     path: Path
+    without: str | None  # texts of a licence with this word are left out
 
 
-def export_webdataset(corpus: Corpus, folder: str | Path, *, split: str | None = None, num_workers: int = 1) -> int:
-    """Writes the tars of every split; the number of images. A tar that is there already is not made again."""
+def export_webdataset(
+    corpus: Corpus,
+    folder: str | Path,
+    *,
+    split: str | None = None,
+    exclude_licence: str | None = None,
+    num_workers: int = 1,
+) -> int:
+    """Writes the tars of every split; the number of images. A tar that is there already is not made again.
+
+    `exclude_licence` is a word: texts whose licence has it are left out, and images of which no text is left.
+    """
     folder = Path(folder)
     splits = corpus.splits if split is None else (split,)
     for name in splits:
@@ -40,19 +54,24 @@ def export_webdataset(corpus: Corpus, folder: str | Path, *, split: str | None =
         "content_hash": corpus.content_hash,
         "coverage": corpus.coverage.model_dump(mode="json"),
     }
+    if exclude_licence is not None:
+        receipt["without_licence"] = exclude_licence
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not (folder / RECEIPT).is_file() or read_json(folder / RECEIPT) != receipt:
             raise UserError(f"{folder} holds something else than an export of this corpus; choose another output")
     else:
         write_json(folder / RECEIPT, receipt)
     jobs = [
-        _Job(corpus, shard, name, path)
+        _Job(corpus, shard, name, path, exclude_licence)
         for name in splits
         for shard in corpus.manifest.shards
         if name in shard.splits and not (path := folder / name / f"{name}-{shard.tar}").is_file()
     ]
     map_shards(_export_shard, jobs, num_workers, "Exporting tars")
-    return sum(corpus.num_images(name) for name in splits)
+    if exclude_licence is None:
+        return sum(corpus.num_images(name) for name in splits)
+    tars = [folder / name / f"{name}-{shard.tar}" for name in splits for shard in corpus.manifest.shards]
+    return sum(pq.read_metadata(annotations_beside(path)).num_rows for path in tars if path.is_file())
 
 
 def _export_shard(job: _Job) -> None:
@@ -66,6 +85,10 @@ def _export_shard(job: _Job) -> None:
             for row in job.corpus.shard_rows(job.shard):
                 if row.split != job.split:
                     continue
+                if job.without is not None:
+                    row = _without(row, job.without, job.corpus)
+                    if not row.annotations:
+                        continue
                 if row.offset not in names:
                     raise UserError(
                         f"{source} does not hold '{row.key}' where the corpus says; see `babelcap data check`"
@@ -85,3 +108,8 @@ def _export_shard(job: _Job) -> None:
             writer.abandon()
         # Before the tar is in its place, which says that both are done.
         write_annotations(annotations_beside(job.path), rows, {})
+
+
+def _without(row: ImageRow, word: str, corpus: Corpus) -> ImageRow:
+    kept = (entry for entry in row.annotations if not has_word(licence_of(entry.origin, corpus.manifest), word))
+    return row._replace(annotations=tuple(kept))

@@ -68,7 +68,7 @@ def _values(card: Card, coverage: Coverage) -> dict[str, Any]:
             }
         )
     row = card.row
-    picture = None if card.image is None else _inline(card.image)
+    picture = None if card.image is None else inline_picture(card.image)
     return {
         "key": row.key,
         "split": row.split,
@@ -79,7 +79,8 @@ def _values(card: Card, coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def _inline(image: Image.Image) -> str:
+def inline_picture(image: Image.Image) -> str:
+    """The address of a small copy inside a page."""
     small = image.copy()
     small.thumbnail((IMAGE_SIZE_PX, IMAGE_SIZE_PX), Image.Resampling.LANCZOS)
     stream = io.BytesIO()

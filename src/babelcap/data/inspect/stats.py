@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from babelcap.data.store.format import ANNOTATION_TYPE, read_batches
+from babelcap.data.store.licences import licence_of
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.verify import require_annotations
 from babelcap.jobs.progress import progress
@@ -35,12 +36,17 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
     lengths: dict[tuple[str, str], dict[str, _Lengths]] = {}
     styles: dict[tuple[str, str], Counter[str]] = {}
     per_image: dict[str, Counter[int]] = {}
+    origins: Counter[str] = Counter()
     with progress("Measuring texts", corpus.manifest.num_annotations) as advance:
         for shard in corpus.manifest.shards:
             require_annotations(corpus.folder, [shard])
             for batch in read_batches(corpus.annotations_path(shard), ["split", "annotations"], 4096):
                 _measure(batch, lengths, styles, per_image)
+                origins.update(_fields(batch)["origin"].to_pylist())
             advance(shard.num_annotations)
+    licences: Counter[str] = Counter()
+    for origin, number in origins.items():
+        licences[licence_of(origin, corpus.manifest)] += number
     splits = {}
     for split, counts in corpus.manifest.splits.items():
         images = per_image.get(split, Counter())
@@ -75,8 +81,14 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
         "num_tars": len(corpus.manifest.shards),
         "tar_bytes": sum(shard.tar_bytes for shard in corpus.manifest.shards),
         "splits": splits,
+        "licences": dict(sorted(licences.items())),
         "skipped": dict(sum((Counter(shard.skipped) for shard in corpus.manifest.shards), Counter())),
     }
+
+
+def _fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The annotations' own columns, one value an annotation."""
+    return dict(zip(ANNOTATION_TYPE.names, batch.column("annotations").flatten().flatten(), strict=True))
 
 
 def _measure(
@@ -87,7 +99,7 @@ def _measure(
 ) -> None:
     counts = pc.fill_null(pc.list_value_length(batch.column("annotations")), 0).to_numpy(zero_copy_only=False)
     image_splits = np.array(batch.column("split").to_pylist(), dtype=object)
-    fields = dict(zip(ANNOTATION_TYPE.names, batch.column("annotations").flatten().flatten(), strict=True))
+    fields = _fields(batch)
     pairs = np.array(pc.binary_join_element_wise(fields["task"], fields["language"], "-").to_pylist(), dtype=object)
     splits = np.repeat(image_splits, counts)
     sides = {name: pc.utf8_length(fields[name]) for name in ("source", "target")}

@@ -3,10 +3,11 @@
 from babelcap.evaluation.metrics.coco import coco_scores
 from babelcap.evaluation.metrics.contrastive import ContrastiveAccuracy, contrastive_accuracy
 from babelcap.evaluation.metrics.conventions import convention_cider
-from babelcap.evaluation.metrics.fidelity import gated, is_language, language_fidelity
+from babelcap.evaluation.metrics.fidelity import gated, language_fidelity
 from babelcap.evaluation.metrics.ptb import ptb_tokenise
 from babelcap.evaluation.metrics.sacre import chrf, sacre_bleu
 from babelcap.evaluation.metrics.score import PairedTest, Score, compare, paired_test
+from babelcap.identification import is_language
 
 __all__ = [
     "ContrastiveAccuracy",

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from babelcap.coverage import Coverage, Pair, Style
 from babelcap.errors import UserError
+from babelcap.identification import identify
 from babelcap.models.checkpoints.processor import CaptionProcessor, ImageSource, image_name
 from babelcap.models.generation.explain import Explained, explain
 from babelcap.models.generation.generate import after_end
-from babelcap.models.generation.identify import identify
 from babelcap.models.generation.requests import (
     OWN_SHORTLIST,
     GeneratedText,

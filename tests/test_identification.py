@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
+from babelcap import identification as module
+from babelcap.identification import identify
 from babelcap.languages import LANGUAGES, Language, find_language
-from babelcap.models.generation import identify as module
-from babelcap.models.generation.identify import identify
 
 TEXTS = {
     "en": "a red house stands on the grass next to a small dog.",
