@@ -16,7 +16,7 @@ from babelcap.coverage import CAPTION, Coverage, Pair
 from babelcap.data.importers.assemble import Assembly, assemble_corpus, image_members
 from babelcap.data.importers.cc12m_rows import Layout, prepare_image, read_training_file
 from babelcap.data.store.format import ANNOTATIONS, IMAGES, ImageRow, parquet_name
-from babelcap.data.store.manifest import MANIFEST, read_manifest
+from babelcap.data.store.manifest import MANIFEST, read_corpus_manifest
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
@@ -139,7 +139,7 @@ def _reopen(folder: Path, provenance: dict[str, Any], tars: list[Path]) -> None:
     """A corpus that this command made with other settings becomes an unfinished one: what changed is made again."""
     if not (folder / MANIFEST).is_file():
         return
-    before = read_manifest(folder).provenance
+    before = read_corpus_manifest(folder).provenance
     if before.get("command") != COMMAND or {**before, "versions": None} == {**provenance, "versions": None}:
         return
     (folder / MANIFEST).unlink()
