@@ -279,6 +279,9 @@ def test_the_model_hash_covers_the_tokenizers(tiny_models: dict[str, Path], tmp_
     shutil.copytree(tiny_models["bart"], copy)
     before = folder_hash(copy)
     assert before == folder_hash(tiny_models["bart"])
+    for name in ("surgery.json", "done.json", "manifest.json", "README.md"):  # what is told about a model is not it
+        (copy / name).write_text("{}")
+    assert folder_hash(copy) == before
     path = next(path for path in sorted(copy.rglob("tokenizer.json")))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"truncation": None}, indent=1))
     assert folder_hash(copy) != before

@@ -9,15 +9,15 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from babelcap.errors import UserError
+from babelcap.models.checkpoints.files import MODEL_FILES, PROCESSOR_FILES
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
 from babelcap.records import EvalResult, RunRecord, compute_macs, initial_losses
-from babelcap.storage import read_json, write_json
+from babelcap.storage import MANIFEST, file_sha256, read_json, write_json
 from babelcap.training.config import TrainConfig
 from babelcap.training.loop import LegRun
 
 RECORD, RESULTS, INITIAL = "record.json", "eval.json", "initial.json"
-MODEL_FILES = {".json", ".safetensors", ".txt", ".model"}  # configuration, weights and tokenizers
 _COUNTED: dict[tuple[str, int], float] = {}
 
 
@@ -96,13 +96,16 @@ def _forward_macs(model: Captioner, image_size_px: int) -> float:
 
 
 def folder_hash(folder: Path) -> str:
-    """Sixteen hex digits over a model folder's configuration, weights and tokenizers."""
+    """Sixteen hex digits over a model folder's configuration, weights and tokenizers.
+
+    Not over what is told about them beside: where they came from and how long that took differ between equal models.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in MODEL_FILES and path.is_file()):
-        if path.name != "manifest.json":  # it is about the others
+    found = {path for pattern in (*MODEL_FILES, *PROCESSOR_FILES) for path in folder.glob(pattern) if path.is_file()}
+    for path in sorted(found):
+        if path.name != MANIFEST:  # of a tokenizer's folder: it is about the others
             digest.update(path.relative_to(folder).as_posix().encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(file_sha256(path)))
     return digest.hexdigest()[:16]
 
 
