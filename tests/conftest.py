@@ -1,13 +1,26 @@
 """What all tests share."""
 
+import io
 import os
+import signal
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+sys.path.append(str(Path(__file__).parent))  # for what tests of several rooms are made with
+
 # Some virtual machines announce AMX and then stop a bf16 product with an illegal instruction.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# What a shell starts in the background ignores Ctrl-C, and so does all that it starts: tests of Ctrl-C would fail.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same commit gives the same verdict; `make test-slow` searches with fresh examples.
 settings.register_profile("repeatable", derandomize=True)
@@ -22,9 +35,45 @@ def golden_fixtures() -> Path:
 
 
 @pytest.fixture(scope="session")
+def write_tar() -> Callable[..., Path]:
+    """Writes files, name -> content, into a tar as the standard library does, and gives its path back."""
+
+    def write(path: Path, files: Mapping[str, bytes], kind: int = tarfile.PAX_FORMAT) -> Path:
+        with tarfile.open(path, "w", format=kind) as tar:
+            for name, content in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """Real data, which lies beside the repository and is never part of it."""
     folder = Path(__file__).parent.parent.parent / "shared"
     if not folder.is_dir():
         pytest.skip("the shared folder with real data is not beside the repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from frozen_parts import make_gemma
+
+    return make_gemma(tmp_path_factory.mktemp("parts") / "gemma-3")
+
+
+@pytest.fixture(scope="session")
+def tiny_backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    from frozen_parts import make_backbones
+
+    return make_backbones(tmp_path_factory.mktemp("backbones"))
+
+
+@pytest.fixture(scope="session")
+def bridge_tokenizer() -> Any:
+    from frozen_parts import make_tokenizer
+
+    return make_tokenizer()

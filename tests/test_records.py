@@ -57,7 +57,7 @@ def test_a_damaged_file_names_the_line_and_the_field(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     good = make().model_dump_json()
     path.write_text(f"{good}\n{good[:40]}")
-    with pytest.raises(UserError, match=r"runs\.jsonl:2: "):
+    with pytest.raises(UserError, match=r"runs\.jsonl:2 is not valid JSON"):
         read_run_records(path)
     path.write_text(good.replace('"seed":0', '"seed":"x"'))
     with pytest.raises(UserError, match=r"runs\.jsonl:1: seed: Input should be a valid integer"):

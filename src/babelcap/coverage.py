@@ -25,6 +25,12 @@ class Style(StrEnum):
     MORE_DETAILED = "more_detailed"
 
 
+def check_style(name: str) -> Style:
+    if name not in set(Style):
+        raise UserError(f"style '{name}' is unknown; known are {', '.join(Style)}")
+    return Style(name)
+
+
 CAPTION, TRANSLATION = "caption", "translation"  # the built-in tasks, for those who make such texts
 TEXTS = ("source", "question")  # what the text can be that a task reads beside the image
 TaskName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=40)]
@@ -206,6 +212,14 @@ class Coverage(BaseModel):
     def task(self, name: str) -> Task:
         return find_task(name, self.tasks)
 
+    def possible_pair(self, task: str, language: str) -> Pair:
+        """The pair, where there can be one: not a translation into the language that is translated from."""
+        pair = Pair(self.task(task).name, self.language(language).code)
+        if pair not in self.all_pairs:
+            known = ", ".join(other.language for other in self.pairs_of(task))
+            raise UserError(f"language: there is no {task} into '{language}' (known: {known})")
+        return pair
+
     def pairs_of(self, task: str, *, seen: bool | None = None) -> tuple[Pair, ...]:
         """The pairs of a task: all of them, those that training sees, or those of the hole."""
         among = self.all_pairs if seen is None else self.seen_pairs if seen else self.hole
@@ -242,8 +256,16 @@ class Coverage(BaseModel):
 
     def full(self) -> "Coverage":
         """The same languages with every pair seen: what fine-tuning uses."""
+        return self._with_seen(map(str, self.all_pairs))
+
+    def after(self, before: "Coverage") -> "Coverage":
+        """What a model has seen that was trained on `before` first: its pairs too, where they are known here."""
+        known = set(map(str, self.all_pairs))
+        return self._with_seen((*self.seen, *(pair for pair in before.seen if pair in known)))
+
+    def _with_seen(self, pairs: Iterable[str]) -> "Coverage":
         # Not model_copy, which would carry the cached properties over.
-        return Coverage(**(self.model_dump() | {"seen": tuple(map(str, self.all_pairs))}))
+        return Coverage(**(self.model_dump() | {"seen": tuple(dict.fromkeys(pairs))}))
 
 
 def mean_over_splits(

@@ -6,13 +6,15 @@ coverage.languages = ["en", "de", {code = "it", name = "Italian", nllb = "ita_La
 import difflib
 import unicodedata
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from babelcap.errors import UserError
 
 MAX_CHARACTERS = 200
+PrefixMode = Literal["auto", "always", "none"]  # auto: where the model never learnt the task in the language
+PREFIX_MODES: tuple[PrefixMode, ...] = get_args(PrefixMode)
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of characters, line and paragraph ends
 
 
@@ -44,6 +46,16 @@ LANGUAGES: tuple[Language, ...] = (
     Language(code="ru", name="Russian", nllb="rus_Cyrl", prefix="На картинке изображен", script="Cyrl"),
     Language(code="zh", name="simplified Chinese", nllb="zho_Hans", prefix="图为", script="Hans"),
 )
+
+
+def check_prefix_mode(name: str) -> PrefixMode:
+    for mode in PREFIX_MODES:
+        if mode == name:
+            return mode
+    raise UserError(
+        f"prefix '{name}' is unknown; known are {', '.join(PREFIX_MODES)}, and a text of your own is given as "
+        "prefix_text (--prefix-text)"
+    )
 
 
 def find_language(code: str, languages: Iterable[Language] = LANGUAGES) -> Language:

@@ -1,18 +1,23 @@
 """What crosses rooms: plain values with types, read from and written to files as JSON."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from babelcap.coverage import Pair, Style, TaskName
 from babelcap.errors import UserError
 from babelcap.measures import EVAL, HOLDOUT, LOSS, TRAIN
-from babelcap.storage import read_text, write_text
+from babelcap.storage import parse_json, read_text, sealed, unsealed, write_text
 
 # A whole number that is a float too: what laws and figures make of it cannot overflow.
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+CHANGED = "if that was meant, take its sha256 out"
+Kind = TypeVar("Kind", bound="Record")
 
 
 class Record(BaseModel):
@@ -53,6 +58,7 @@ class EvalResult(Record):
     per_pair: dict[str, float]
     per_split: dict[str, float]
     num_samples: dict[str, int]
+    sampling_errors: dict[str, float] = {}  # test split -> standard error of its mean over samples, where it is known
     signature: dict[str, str] = {}
 
     def at(self, name: str) -> float | None:
@@ -65,7 +71,8 @@ class RunRecord(Record):
 
     run: str  # name of the run, unique in its study
     study: str = ""
-    kind: str = "main"  # main, a control (no-translation, unfit-translation) or finetuned
+    kind: str = "main"  # main, a control (no-translation, unfit-translation), finetuned or trial
+    trial: str = ""  # what was changed in a trial, as match=0.5
     started_from: str = ""  # the run of this study that fine-tuning went on from
     family: str  # decoder family: florence | gemma
     size: str
@@ -133,7 +140,15 @@ def compute_macs(S: float, F: float, P: float, Pt: float) -> float:
 
 
 def write_run_records(path: str | Path, records: list[RunRecord]) -> None:
-    write_text(path, "".join(record.model_dump_json() + "\n" for record in records))
+    """A line each, with its own checksum: a number that changes on the way is not taken for one that was measured."""
+    rows = (sealed(record_values(record)) for record in records)
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows))
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    """As JSON has them, NaN as text."""
+    values: dict[str, Any] = json.loads(record.model_dump_json())
+    return values
 
 
 def read_run_records(path: str | Path) -> list[RunRecord]:
@@ -145,11 +160,16 @@ def read_run_records(path: str | Path) -> list[RunRecord]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            records.append(RunRecord.model_validate_json(line))
-        except ValidationError as error:
-            raise UserError(f"{path}:{number}: {first_problem(error)}") from None
+        records.append(validate_sealed(RunRecord, parse_json(line, f"{path}:{number}"), f"{path}:{number}"))
     return records
+
+
+def validate_sealed(kind: type[Kind], values: Any, where: str | Path, advice: str = CHANGED) -> Kind:
+    """A record of what a file or a line says; its checksum is compared where it has one."""
+    try:
+        return kind.model_validate(unsealed(values, where, advice=advice, required=False))
+    except ValidationError as error:
+        raise UserError(f"{where}: {first_problem(error)}") from None
 
 
 def first_problem(error: ValidationError) -> str:

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from babelcap.jobs.progress import ProgressBar, duration, progress
+from babelcap.jobs.receipts import Receipt
+from babelcap.jobs.stages import row_progress
 from babelcap.training.progress import Reporter
 
 
@@ -80,3 +82,13 @@ def test_training_reports_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_stage_tells_rows_and_rows_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch)
+    with row_progress("clean", 3) as advance:
+        for _ in range(2):
+            advance(Receipt(stage="clean", stage_hash="", inputs={}, num_in=1500, num_out=1500))
+    assert "2/3" in terminal.getvalue()
+    assert "3,000 rows, " in terminal.getvalue()
+    assert " rows/s" in terminal.getvalue()

@@ -56,6 +56,7 @@ def test_ray_makes_the_same_bytes_and_survives_deaths(tmp_path: Path, monkeypatc
     assert deadly[1]["c"] == "ValueError: fourteen"
     assert deadly[1]["d"] == "fifteen is not allowed; remove it"
     assert "died" in deadly[1]["b"]
+    assert (tmp_path / "calls.log").read_text().split().count("b.txt") == 3 + 1 + 1  # once more, and when mended
     assert mended == [["a", "b", "c", "d", "e"], {}, 3]
     monkeypatch.syspath_prepend(str(tmp_path))
     shards = [Shard(name, {"numbers": tmp_path / f"{name}.txt"}) for name in "abcde"]

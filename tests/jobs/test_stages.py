@@ -1,11 +1,13 @@
 """Stages: receipts add up, restarts make nothing twice, deaths and failures are told apart from drops."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,16 +16,18 @@ import pytest
 
 from babelcap.errors import UserError
 from babelcap.jobs.engines import LocalEngine
-from babelcap.jobs.receipts import ShardOutput, read_receipt, write_shard
+from babelcap.jobs.receipts import MadeBy, ShardOutput, read_receipt, write_shard
 from babelcap.jobs.stages import Shard, Stage, run_stage
+from babelcap.version import VERSION
 
-# Drops odd numbers; a number of 13 kills the process while a file `deadly` lies beside, 14 raises, 15 is a mistake.
+# Drops odd numbers. While a file `deadly` lies beside, 13 kills the process, 14 raises, 15 is a mistake, 17 stops all.
 STAGE = """
 import os, signal, time
 from pathlib import Path
 import pyarrow as pa
 from babelcap.errors import UserError
 from babelcap.jobs.receipts import ShardOutput
+from babelcap.jobs.stages import Unavailable
 
 def halve(inputs, settings):
     path = inputs["numbers"]
@@ -37,6 +41,8 @@ def halve(inputs, settings):
         raise ValueError("fourteen")
     if 15 in numbers and (path.parent / "deadly").exists():
         raise UserError("fifteen is not allowed; remove it")
+    if 17 in numbers and (path.parent / "deadly").exists():
+        raise Unavailable("no server at all")
     kept = [number // settings["by"] for number in numbers if number % 2 == 0]
     table = pa.table({"number": pa.array(kept, pa.int64())})
     return ShardOutput(table, len(numbers), len(kept), {"odd": len(numbers) - len(kept)})
@@ -107,6 +113,30 @@ def test_what_always_fails_is_set_aside_and_made_when_mended(folder: Path) -> No
         assert path.read_bytes() == (folder / "work" / stage_of().folder / path.name).read_bytes()
 
 
+def test_what_all_shards_lack_stops_the_stage_and_fails_none(folder: Path) -> None:
+    (folder / "c.txt").write_text("17")
+    (folder / "deadly").touch()
+    with pytest.raises(UserError, match="halve: no server at all; what is done stays done, run it again"):
+        run(folder, stage_of(), "ac")
+    assert not list((folder / "work" / "attempts").rglob("c"))
+    assert calls(folder).count("c.txt") == 1
+    (folder / "deadly").unlink()
+    assert sorted(run(folder, stage_of(), "ac").receipts) == ["a", "c"]
+
+
+def test_the_receipt_tells_models_and_versions(folder: Path) -> None:
+    stage = replace(stage_of(), models={"captioner": "m@1"}, libraries=("pyarrow", "not-installed"))
+    receipt = run(folder, stage, "a").receipts["a"]
+    assert receipt.models == {"captioner": "m@1"}
+    assert receipt.versions == {"python": platform.python_version(), "babelcap": VERSION, "pyarrow": pa.__version__}
+    assert receipt.device == "cpu"
+
+
+def test_files_are_known_in_their_order(folder: Path) -> None:
+    first, second = ([folder / f"{name}.txt" for name in names] for names in ("ab", "ba"))
+    assert Shard("x", {"text": first}).contents() != Shard("x", {"text": second}).contents()
+
+
 def test_where_nothing_works_it_stops(folder: Path) -> None:
     for name in "abc":
         (folder / f"{name}.txt").write_text("15")
@@ -130,7 +160,7 @@ def test_a_damaged_or_foreign_output_is_made_again(folder: Path) -> None:
 def test_counts_that_do_not_add_up_are_not_written(tmp_path: Path) -> None:
     output = ShardOutput(pa.table({"a": [1]}), num_in=3, num_out=1, drops={"odd": 1})
     with pytest.raises(RuntimeError, match="do not add up"):
-        write_shard(tmp_path / "a.parquet", output, "s", "h", {})
+        write_shard(tmp_path / "a.parquet", output, MadeBy("s", "h", {}))
     assert read_receipt(tmp_path / "a.parquet") is None
 
 
@@ -161,6 +191,6 @@ def test_killed_and_restarted_ends_the_same(folder: Path) -> None:
     done = folder / "work" / stage_of().folder
     shutil.move(done, folder / "killed")
     subprocess.run(command, env=environment, check=True)
-    assert sorted(path.name for path in done.iterdir()) == [f"{name}.parquet" for name in "abcde"]
+    assert sorted(path.stem for path in done.glob("*.parquet")) == list("abcde")
     for path in done.iterdir():
         assert path.read_bytes() == (folder / "killed" / path.name).read_bytes()

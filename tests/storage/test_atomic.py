@@ -1,5 +1,8 @@
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,17 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         fail()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("write", [atomic_file, atomic_folder])
+def test_a_full_disk_is_one_whoever_says_so(tmp_path: Path, write: Callable[[Path], Any]) -> None:
+    """As safetensors and tokenizers do, whose exceptions are no OSError: a traceback once."""
+    with pytest.raises(OSError, match="No space left") as caught, write(tmp_path / "a"):
+        raise Exception("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert caught.value.errno == errno.ENOSPC
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(RuntimeError, match="other"), write(tmp_path / "a"):
+        raise RuntimeError("other")
 
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:
@@ -125,3 +139,40 @@ def test_json(tmp_path: Path) -> None:
         read_json(tmp_path / "b.json")
     with pytest.raises(UserError, match="is a folder"):
         read_json(tmp_path)
+
+
+def test_a_folder_goes_where_a_link_leads(tmp_path: Path) -> None:
+    """To an empty folder on another disk, or to one that is not there yet; a traceback at the very end once."""
+    (tmp_path / "large-disk").mkdir()
+    for name, target in (("empty", "large-disk"), ("dangling", "later")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        with atomic_folder(tmp_path / name) as partial:
+            (partial / "a").write_text("one")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / target / "a").read_text() == "one"
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(UserError, match="its links lead in a circle"), atomic_folder(tmp_path / "circle"):
+        pass
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    """`-o /dev/null` as root put a file in its place."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "link"):
+        with pytest.raises(UserError, match="is a device or a pipe; name a file"):
+            write_text(tmp_path / name, "x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_char_device()
+
+
+@pytest.mark.parametrize("target", ["mine", "nowhere"])
+def test_a_link_in_the_place_of_what_is_made_again_is_replaced(tmp_path: Path, target: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("mine")
+    (tmp_path / "model").symlink_to(tmp_path / target)
+    with atomic_folder(tmp_path / "model", overwrite=True) as partial:
+        (partial / "a").write_text("one")
+    assert not (tmp_path / "model").is_symlink()
+    assert (tmp_path / "mine" / "notes").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["mine", "model"]

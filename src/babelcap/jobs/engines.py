@@ -10,7 +10,7 @@ from typing import Any
 from babelcap.errors import UserError
 from babelcap.jobs.pool import Pool
 from babelcap.jobs.receipts import Receipt
-from babelcap.jobs.stages import MAX_ATTEMPTS, Failure, Finished, Stage, run_task
+from babelcap.jobs.stages import MAX_ATTEMPTS, STOPS, Failure, Finished, Stage, num_attempts, run_task
 
 ENTRY = "babelcap.jobs.stages:run_task"
 WAIT_SECONDS = 0.5
@@ -46,7 +46,7 @@ class LocalEngine:
                 num_running -= 1
                 name = outcome.job["name"]
                 if outcome.value is not None:
-                    yield Finished(name, Receipt.model_validate(outcome.value))
+                    yield finished(name, outcome.value)
                 elif outcome.died is not None:
                     yield Finished(name, None, Failure(name, f"its process {outcome.died}", False))
                 else:
@@ -95,7 +95,7 @@ class RayEngine:
         seen = set()
         with contextlib.suppress(ray.exceptions.RayError):  # what it did not tell of failed
             for row in mapped.iter_rows():
-                ended = _finished(json.loads(row["ended"]))
+                ended = _told(json.loads(row["ended"]))
                 seen.add(ended.shard)
                 yield ended
         for task in tasks:
@@ -114,11 +114,11 @@ def run_guarded(row: dict[str, Any]) -> dict[str, Any]:
     """A failure is a value here: an exception would end the whole of Ray's run."""
     task = json.loads(row["task"])
     attempts = Path(task["attempts"])
-    if attempts.is_file() and int(attempts.read_text() or 0) >= MAX_ATTEMPTS:
+    if num_attempts(attempts) >= MAX_ATTEMPTS:
         ended = {"shard": task["name"], "message": f"its process died {MAX_ATTEMPTS} times", "is_mistake": False}
         return {"ended": json.dumps(ended)}
     try:
-        ended = {"shard": task["name"], "receipt": run_task(task)}
+        ended = {"shard": task["name"], "made": run_task(task)}
     except UserError as error:
         ended = {"shard": task["name"], "message": str(error), "is_mistake": True}
     except Exception as error:
@@ -126,8 +126,15 @@ def run_guarded(row: dict[str, Any]) -> dict[str, Any]:
     return {"ended": json.dumps(ended)}
 
 
-def _finished(values: dict[str, Any]) -> Finished:
+def _told(values: dict[str, Any]) -> Finished:
     name = values["shard"]
-    if "receipt" in values:
-        return Finished(name, Receipt.model_validate(values["receipt"]))
+    if "made" in values:
+        return finished(name, values["made"])
     return Finished(name, None, Failure(name, values["message"], values["is_mistake"]))
+
+
+def finished(shard: str, made: dict[str, Any]) -> Finished:
+    """Of what `run_task` gave back."""
+    if STOPS in made:
+        return Finished(shard, None, Failure(shard, made[STOPS], is_mistake=False, stops=True))
+    return Finished(shard, Receipt.model_validate(made))

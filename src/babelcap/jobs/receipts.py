@@ -1,4 +1,5 @@
 """Receipts: what a stage made of a shard, and of what. A receipt travels in the metadata of the Parquet file it is of.
+The file's own checksum lies beside it; one that is damaged was not made.
 
     rows in = rows out + drops by reason          always; a file that breaks this is never written
 
@@ -7,16 +8,28 @@ Nothing in it depends on when or where it was written: the same inputs, settings
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import importlib.metadata
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from babelcap.config import ConfigModel
 from babelcap.errors import UserError
-from babelcap.storage import RememberedChecksums, atomic_file, file_sha256, parquet_errors, parse_json
+from babelcap.storage import (
+    RememberedChecksums,
+    atomic_file,
+    file_sha256,
+    parquet_errors,
+    parse_json,
+    read_bytes,
+    write_text,
+)
+from babelcap.version import VERSION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +37,7 @@ if TYPE_CHECKING:
 
 RECEIPT_KEY = b"babelcap.receipt"
 JOURNAL = ".journal"  # of what a stage has so far of a shard and must not lose; gone when the shard is made
-Inputs = Mapping[str, Path | Sequence[Path]]  # role -> a file, or files whose order says nothing
+Inputs = Mapping[str, Path | Sequence[Path]]  # role -> a file, or files in their order
 
 
 class Receipt(ConfigModel):
@@ -34,11 +47,28 @@ class Receipt(ConfigModel):
     num_in: int
     num_out: int
     drops: dict[str, int] = Field({})  # reason -> rows
-    models: dict[str, str] = Field({})  # role -> hash or name of the model that was used
+    models: dict[str, str] = Field({})  # role -> name of the model that was used, @ hash of its contents or revision
     device: str = "cpu"
-    versions: dict[str, str] = Field({})
+    versions: dict[str, str] = Field({})  # of what computed it
     beside: dict[str, str] = Field({})  # suffix of a file that lies beside -> its SHA-256
     extra: dict[str, Any] = Field({})
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        if self.num_in != self.num_out + sum(self.drops.values()):
+            raise ValueError(f"{self.num_in} rows in, {self.num_out} out and {self.drops} do not add up")
+        return self
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """What the runner of a stage knows of a shard beside its rows."""
+
+    stage: str
+    stage_hash: str
+    inputs: dict[str, str]
+    models: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,9 +79,8 @@ class ShardOutput:
     num_in: int
     num_out: int
     drops: dict[str, int] = field(default_factory=dict)
-    models: dict[str, str] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)  # where the function knows better than the stage
     device: str = "cpu"
-    versions: dict[str, str] = field(default_factory=dict)
     beside: dict[str, "np.ndarray"] = field(default_factory=dict)  # suffix -> array, as `.npy`
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -64,12 +93,21 @@ def inputs_sha256(inputs: Inputs, checksums: RememberedChecksums | None = None) 
         if isinstance(paths, Path):
             found[role] = digest_of(paths)
         else:
-            together = hashlib.sha256("\n".join(sorted(map(digest_of, paths))).encode())
+            together = hashlib.sha256("\n".join(map(digest_of, paths)).encode())
             found[role] = together.hexdigest()
     return found
 
 
-def write_shard(path: Path, output: ShardOutput, stage: str, stage_hash: str, inputs: dict[str, str]) -> Receipt:
+def versions_of(libraries: Iterable[str]) -> dict[str, str]:
+    """Of Python, of this package and of the named distributions, where they are installed."""
+    found = {"python": platform.python_version(), "babelcap": VERSION}
+    for name in libraries:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def write_shard(path: Path, output: ShardOutput, made_by: MadeBy) -> Receipt:
     """The arrays beside it first, the Parquet file with the receipt last: where that is, all is."""
     import numpy as np
     import pyarrow.parquet as pq
@@ -83,22 +121,28 @@ def write_shard(path: Path, output: ShardOutput, stage: str, stage_hash: str, in
             np.save(file, array, allow_pickle=False)
         beside[suffix] = file_sha256(beside_path(path, suffix))
     receipt = Receipt(
-        stage=stage,
-        stage_hash=stage_hash,
-        inputs=inputs,
+        stage=made_by.stage,
+        stage_hash=made_by.stage_hash,
+        inputs=made_by.inputs,
         num_in=output.num_in,
         num_out=output.num_out,
         drops=drops,
-        models=output.models,
+        models=made_by.models | output.models,
         device=output.device,
-        versions=output.versions,
+        versions=made_by.versions,
         beside=beside,
         extra=output.extra,
     )
     metadata = {**(output.table.schema.metadata or {}), RECEIPT_KEY: receipt.model_dump_json().encode()}
     with atomic_file(path) as partial:
         pq.write_table(output.table.replace_schema_metadata(metadata), partial, compression="zstd")
+        write_text(checksum_path(path), file_sha256(partial))  # before the file: one without it was not made
     return receipt
+
+
+def checksum_path(path: Path) -> Path:
+    """Of the file that holds the checksum of a shard's Parquet."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def beside_path(path: Path, suffix: str) -> Path:
@@ -122,11 +166,14 @@ def read_receipt(path: Path) -> Receipt | None:
 
 
 def is_done(path: Path, stage_hash: str, inputs: dict[str, str], checksums: RememberedChecksums | None = None) -> bool:
-    """Whether a shard was made by these settings from these contents, and what lies beside it is whole."""
+    """Whether a shard was made by these settings from these contents, and it and what lies beside it are whole."""
     receipt = read_receipt(path)
     if receipt is None or receipt.stage_hash != stage_hash or receipt.inputs != inputs:
         return False
     digest_of = checksums.sha256 if checksums is not None else file_sha256
+    checksum = checksum_path(path)
+    if not checksum.is_file() or read_bytes(checksum) != digest_of(path).encode():
+        return False
     for suffix, digest in receipt.beside.items():
         place = beside_path(path, suffix)
         if not place.is_file() or digest_of(place) != digest:

@@ -9,22 +9,26 @@ Engines only run tasks: what is left to do, what is tried again and what is set 
 import importlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from babelcap.errors import UserError
-from babelcap.jobs.progress import progress
+from babelcap.jobs.progress import ProgressBar
 from babelcap.jobs.receipts import (
     JOURNAL,
     Inputs,
+    MadeBy,
     Receipt,
     ShardOutput,
     inputs_sha256,
     is_done,
     read_receipt,
+    versions_of,
     write_shard,
 )
 from babelcap.storage import RememberedChecksums, text_sha256, write_text
@@ -33,6 +37,7 @@ MAX_ATTEMPTS = 3  # that end in a failure or in a dead process, before a shard i
 MAX_SAME_FAILURES = 3  # of different shards, with none that worked: then it is not the shards
 ATTEMPTS = "attempts"
 CHECKSUMS = "checksums.json"
+STOPS = "stops"  # in place of a receipt: why the stage cannot go on
 ShardFunction = Callable[[dict[str, Any], dict[str, Any]], ShardOutput]  # (inputs, settings)
 
 
@@ -46,6 +51,8 @@ class Stage:
     version: int = 1  # raised whenever the code changes what the settings give
     before: tuple["Stage", ...] = ()
     resources: dict[str, Any] = field(default_factory=dict)  # how it is computed: devices, batches in flight, keys
+    models: dict[str, str] = field(default_factory=dict)  # role -> which one, for the receipt: settings hold it too
+    libraries: tuple[str, ...] = ()  # distributions whose versions the receipt tells
     holds_model: bool = False  # an engine keeps such workers, instead of starting one for each shard
     gpus_per_worker: float = 0.0
 
@@ -73,10 +80,15 @@ class Shard:
         return inputs_sha256(self.inputs, checksums) | own
 
 
+class Unavailable(Exception):
+    """What all shards of a stage need is not there, such as a server: the stage stops, and nothing has failed."""
+
+
 class Failure(NamedTuple):
     shard: str
     message: str
     is_mistake: bool  # the user's, told in one line: trying again would not help
+    stops: bool = False  # the stage, as no other shard could be made either
 
 
 class Finished(NamedTuple):
@@ -122,12 +134,28 @@ def run_stage(stage: Stage, shards: Sequence[Shard], work: Path, engine: Engine)
             receipts[shard.name] = receipt
     checksums.save()
     failed: dict[str, Failure] = {}
-    with progress(stage.name, len(todo)) as advance:
+    with row_progress(stage.name, len(todo)) as advance:
         runner = _Runner(stage, work, engine, receipts, failed, advance)
         runner.run(todo)
-        runner.run([shard for shard in todo if shard.name in failed and not failed[shard.name].is_mistake], retry=False)
+        runner.run_once([shard for shard in todo if shard.name in failed and not failed[shard.name].is_mistake])
     made = len(todo) - len(failed)
     return StageResult(receipts, {name: failure.message for name, failure in sorted(failed.items())}, made)
+
+
+@contextmanager
+def row_progress(name: str, num_shards: int) -> Iterator[Callable[[Receipt], None]]:
+    """Shards and the time left by them, and how many rows a second went in."""
+    bar, began, done, rows = ProgressBar(name, num_shards), time.monotonic(), 0, 0
+
+    def advance(receipt: Receipt) -> None:
+        nonlocal done, rows
+        done, rows = done + 1, rows + receipt.num_in
+        bar.set(done, f"{rows:,} rows, {rows / max(1e-6, time.monotonic() - began):,.0f} rows/s")
+
+    try:
+        yield advance
+    finally:
+        bar.close()
 
 
 @dataclass
@@ -139,24 +167,34 @@ class _Runner:
     engine: Engine
     receipts: dict[str, Receipt]
     failed: dict[str, Failure]
-    advance: Callable[[int], None]
+    advance: Callable[[Receipt], None]
 
-    def run(self, shards: Sequence[Shard], retry: bool = True) -> None:
+    def run(self, shards: Sequence[Shard]) -> None:
         for shard in shards:
             _attempts_path(self.work, self.stage, shard.name).unlink(missing_ok=True)
         pending = list(shards)
         while pending:
-            tasks = [_task(self.stage, shard, self.work) for shard in pending]
-            for ended in self.engine.run(self.stage, tasks):
-                self._take(ended)
-            pending = [shard for shard in pending if retry and self._may_try_again(shard.name)]
+            self._go(pending)
+            pending = [shard for shard in pending if self._may_try_again(shard.name)]
+
+    def run_once(self, shards: Sequence[Shard]) -> None:
+        for shard in shards:  # Ray tries by itself for as long as this allows
+            write_text(_attempts_path(self.work, self.stage, shard.name), str(MAX_ATTEMPTS - 1))
+        if shards:
+            self._go(shards)
+
+    def _go(self, shards: Sequence[Shard]) -> None:
+        for ended in self.engine.run(self.stage, [_task(self.stage, shard, self.work) for shard in shards]):
+            self._take(ended)
 
     def _take(self, ended: Finished) -> None:
         if ended.receipt is not None:
             self.receipts[ended.shard] = ended.receipt
             self.failed.pop(ended.shard, None)
-            self.advance(1)
+            self.advance(ended.receipt)
         elif ended.failure is not None:
+            if ended.failure.stops:
+                raise UserError(f"{self.stage.name}: {ended.failure.message}; what is done stays done, run it again")
             self.failed[ended.shard] = ended.failure
             messages = {failure.message for failure in self.failed.values()}
             if not self.receipts and len(self.failed) >= MAX_SAME_FAILURES and len(messages) == 1:
@@ -167,22 +205,29 @@ class _Runner:
         failure = self.failed.get(shard)
         if failure is None or failure.is_mistake:
             return False
-        return _attempts(_attempts_path(self.work, self.stage, shard)) < MAX_ATTEMPTS
+        return num_attempts(_attempts_path(self.work, self.stage, shard)) < MAX_ATTEMPTS
 
 
 def run_task(task: dict[str, Any]) -> dict[str, Any]:
-    """Makes one shard, in whatever process an engine chose; returns its receipt as plain values."""
+    """Makes one shard, in whatever process an engine chose; returns its receipt as plain values, or that it may not be
+    tried now.
+    """
     output, attempts = Path(task["output"]), Path(task["attempts"])
     inputs = {role: _as_paths(paths) for role, paths in task["inputs"].items()}
     # What was computed before is only read here: many processes would write it.
     contents = Shard(task["name"], inputs, task["parameters"]).contents(RememberedChecksums(Path(task["checksums"])))
     if not is_done(output, task["hash"], contents):
-        write_text(attempts, str(_attempts(attempts) + 1))
+        write_text(attempts, str(num_attempts(attempts) + 1))
         module, _, function = task["entry"].partition(":")
         make: ShardFunction = getattr(importlib.import_module(module), function)
         settings = task["settings"] | task["resources"] | task["parameters"] | {"output": task["output"]}
-        made = make(inputs, settings)
-        write_shard(output, made, task["stage"], task["hash"], contents)
+        try:
+            made = make(inputs, settings)
+        except Unavailable as error:
+            attempts.unlink(missing_ok=True)
+            return {STOPS: str(error)}
+        versions = versions_of(task["libraries"])
+        write_shard(output, made, MadeBy(task["stage"], task["hash"], contents, task["models"], versions))
         output.with_suffix(JOURNAL).unlink(missing_ok=True)
     attempts.unlink(missing_ok=True)
     receipt = read_receipt(output)
@@ -202,6 +247,8 @@ def _task(stage: Stage, shard: Shard, work: Path) -> dict[str, Any]:
         "name": shard.name,
         "settings": stage.settings,
         "resources": stage.resources,
+        "models": stage.models,
+        "libraries": stage.libraries,
         "parameters": shard.parameters,
         "checksums": str(work / CHECKSUMS),
         "inputs": {role: _as_text(paths) for role, paths in shard.inputs.items()},
@@ -223,7 +270,7 @@ def _attempts_path(work: Path, stage: Stage, shard: str) -> Path:
     return work / ATTEMPTS / stage.folder / shard
 
 
-def _attempts(path: Path) -> int:
+def num_attempts(path: Path) -> int:
     """On disk, since the process that counts may be the one that dies."""
     try:
         return int(path.read_text())

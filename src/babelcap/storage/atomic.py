@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from babelcap.errors import UserError
+
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust word it
 
 
 def _beside(path: Path) -> Path:
@@ -30,14 +33,31 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
+def _errors_of_the_disk(path: Path) -> Iterator[None]:
+    """safetensors and tokenizers tell of a full disk by exceptions of their own: told as what it is."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if (found := _SYSTEM_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+
+
+@contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yields a path to write to. Leaving the block normally moves it into place; an exception removes it."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        # For root a rename would put a file in the place of /dev/null, for all of the machine.
+        raise UserError(f"{path} is a device or a pipe; name a file")
     partial = _beside(path)
     try:
-        yield partial
+        with _errors_of_the_disk(path):
+            yield partial
         _sync(partial)
         os.replace(partial, path)
         _sync(path.parent)
@@ -47,15 +67,20 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Like `atomic_file` for a folder. An existing, non-empty folder is an error unless `overwrite`."""
-    path = Path(path)
+    """Like `atomic_file` for a folder. An existing, non-empty folder is an error unless `overwrite`.
+
+    A link that leads to an empty folder or to none yet, on a larger disk say, stays and is followed. One to something
+    that is there is replaced where `overwrite` says so, and what it leads to stays.
+    """
+    path = Path(path) if overwrite else _followed(Path(path))
     taken = UserError(f"{path} exists already; choose another output or remove it")
     if path.exists() and (not path.is_dir() or (not overwrite and any(path.iterdir()))):
         raise taken
     partial = _beside(path)
     partial.mkdir()
     try:
-        yield partial
+        with _errors_of_the_disk(path):
+            yield partial
         _move_folder(partial, path, overwrite)
         _sync(path.parent)
     except OSError as error:
@@ -67,7 +92,7 @@ def atomic_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path
 
 
 def _move_folder(partial: Path, path: Path, overwrite: bool) -> None:
-    if not overwrite or not path.exists():
+    if not overwrite or not os.path.lexists(path):
         os.replace(partial, path)  # takes the place of an empty folder, and of no other
         return
     old = _beside(path)
@@ -77,7 +102,17 @@ def _move_folder(partial: Path, path: Path, overwrite: bool) -> None:
     except BaseException:
         os.replace(old, path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if old.is_symlink():
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _followed(path: Path) -> Path:
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if real.is_symlink():
+        raise UserError(f"{path}: its links lead in a circle; choose another output")
+    return real
 
 
 def write_text(path: str | Path, text: str) -> None:

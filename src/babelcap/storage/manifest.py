@@ -22,6 +22,7 @@ from babelcap.storage.atomic import write_json
 from babelcap.storage.reading import read_json_object
 
 MANIFEST = "manifest.json"
+SEAL = "sha256"  # in a JSON object: of all else that it says
 BLOCK_BYTES = 4 * 2**20
 CHECKED_WHOLE_BYTES = 64 * 2**20  # a file up to this size is always checked whole
 NUM_SAMPLED_BLOCKS = 8
@@ -49,6 +50,28 @@ def describe_file(path: Path) -> dict[str, Any]:
             size += len(block)
     described: dict[str, Any] = {"bytes": size, "sha256": whole.hexdigest()}
     return described | ({"blocks": blocks} if size > CHECKED_WHOLE_BYTES else {})
+
+
+def sealed(values: dict[str, Any]) -> dict[str, Any]:
+    """Values to be written, with the checksum of all that they say."""
+    return {**values, SEAL: text_sha256(values)}
+
+
+def unsealed(
+    values: dict[str, Any], where: str | Path, *, advice: str = "make it again", required: bool = True
+) -> dict[str, Any]:
+    """What was sealed, without its checksum; one clear line where it is not what was written.
+
+    Where it is not `required`, values without a checksum, of an earlier version or made by hand, are taken as they are.
+    """
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: expected an object, found a {type(values).__name__}; it may be of another kind")
+    if not required and SEAL not in values:
+        return values
+    values = dict(values)
+    if values.pop(SEAL, None) != text_sha256(values):
+        raise UserError(f"{where} is damaged or was changed: its contents are not those of its checksum; {advice}")
+    return values
 
 
 def write_manifest(
@@ -92,7 +115,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _write(folder: Path, files: dict[str, Any]) -> None:
-    write_json(folder / MANIFEST, {"files": files, "sha256": text_sha256(files)})
+    write_json(folder / MANIFEST, {"files": files, SEAL: text_sha256(files)})
 
 
 def _read(folder: Path) -> dict[str, Any]:
