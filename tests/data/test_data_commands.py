@@ -36,7 +36,7 @@ NUMBERS = list(numbers(group))
 
 
 def test_the_walk_finds_options() -> None:
-    assert {number.name for number in NUMBERS} == {"workers", "seed", "num"}
+    assert {number.name for number in NUMBERS} == {"workers", "seed", "num", "max_distance"}
     assert {number.command for number in NUMBERS} >= {("data", "show"), ("data", "import", "cc12m"), ("data", "check")}
 
 
@@ -46,6 +46,6 @@ def test_every_number_has_bounds(number: Number) -> None:
     assert least is not None
     assert most is not None
     for value in (least - 1, most + 1):
-        done = CliRunner().invoke(app, [*number.command, f"--{number.name}", str(value)])
+        done = CliRunner().invoke(app, [*number.command, f"--{number.name.replace('_', '-')}", str(value)])
         assert done.exit_code == 2
         assert "than or equal to" in " ".join(done.output.split())

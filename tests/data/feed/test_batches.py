@@ -1,3 +1,4 @@
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -5,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from babelcap.coverage import CAPTION, TRANSLATION, Coverage, Pair, Style
 from babelcap.data.feed.batches import IGNORED_LABEL, Batch, BatchConfig, pad
@@ -103,6 +105,19 @@ def test_pixels_travel_as_bytes_and_arrive_as_they_would_have(tokenizer: Any, ma
     expected = np.stack([square_pixels(decode_image(corpus.read_image(100 + row), 16), 16) for row in range(3)])
     assert np.array_equal(inputs["pixel_values"].numpy(), expected)
     assert inputs["pixel_values"].is_contiguous()
+
+
+def test_a_picture_of_a_corpus_is_upright_in_the_batch(tokenizer: Any) -> None:
+    """Stored as the camera held it: red on the left. Its metadata says that it was turned, so red is above."""
+    stored = Image.new("RGB", (32, 32), "blue")
+    stored.paste("red", (0, 0, 16, 32))
+    turned, encoded = Image.Exif(), io.BytesIO()
+    turned[0x0112] = 6
+    stored.save(encoded, "PNG", exif=turned)
+    reader = make_reader(tokenizer, Texts(ANNOTATIONS, lambda _: encoded.getvalue()))
+    red, _, blue = read(reader).model_inputs()["pixel_values"][0]
+    assert (red[0] > blue[0]).all()
+    assert (red[-1] < blue[-1]).all()
 
 
 def test_a_large_picture_among_small_ones(tokenizer: Any, make_image: Callable[..., bytes]) -> None:
@@ -225,7 +240,7 @@ def test_without_a_substitute_bad_ones_are_left_out(tokenizer: Any, make_image: 
 def test_when_nothing_is_usable_the_reasons_are_told(tokenizer: Any, make_image: Callable[..., bytes]) -> None:
     reader = make_reader(tokenizer, Texts([caption("")], make_image))
     with pytest.raises(
-        UserError, match=f"{MAX_ATTEMPTS + 1} attempts at one index\n +{MAX_ATTEMPTS + 1}  empty target"
+        UserError, match=rf"{MAX_ATTEMPTS + 1} attempts at one index \(empty target: {MAX_ATTEMPTS + 1}\)"
     ):
         reader.read(PAIRS, np.zeros(1, dtype=int), np.zeros(1, dtype=int), np.zeros(1, dtype=int), lambda *_: 0)
 
@@ -256,13 +271,13 @@ def test_padding() -> None:
     assert pad([[1, 2, 3], [4]], -1).tolist() == [[1, 2, 3], [4, -1, -1]]
 
 
-def test_too_many_bad_samples_stop_with_a_table() -> None:
+def test_too_many_bad_samples_stop_and_the_reasons_are_told() -> None:
     bad = BadSamples(0.01)
     for _ in range(5):
         bad.add(200, {"corrupt image": 2})
     with pytest.raises(UserError, match=r"13 of 1100 samples are bad.*max_bad_share = 0.01") as raised:
         bad.add(100, {"empty target": 3})
-    assert str(raised.value).splitlines()[1:] == ["      10  corrupt image", "       3  empty target"]
+    assert str(raised.value).endswith("raise the share (corrupt image: 10, empty target: 3)")
 
 
 def test_a_few_bad_samples_at_the_start_do_not_stop_a_run_unless_none_is_allowed() -> None:

@@ -1,15 +1,17 @@
 import io
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile
 
 from babelcap.data.feed.images import FORMATS, IMAGENET_MEAN, IMAGENET_STD, decode_image, square_bytes, square_pixels
 from babelcap.errors import BadSample
@@ -181,6 +183,38 @@ def test_what_is_no_image_says_so(given: object, message: str) -> None:
 def test_avif() -> None:
     image = decode_image(saved(Image.new("RGB", (32, 32), (200, 10, 30)), "AVIF"), 16)
     assert np.abs(np.asarray(image)[8, 8].astype(int) - (200, 10, 30)).max() < 8
+
+
+HEIC = b"\0\0\0\x18ftypheic" + bytes(40)
+
+
+def test_heic_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(BadSample, match=r"^unreadable image: HEIC needs another package: pip install pillow-heif$"):
+        decode_image(HEIC)
+
+
+def test_heic_is_decoded_where_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in registers with Pillow as the package does; nobody has to call it."""
+
+    class Plugin(ImageFile.ImageFile):
+        format = "HEIF"
+
+        def _open(self) -> None:
+            self._size, self._mode, self.tile = (8, 4), "RGB", []
+            self.im = Image.new("RGB", (8, 4), "red").im
+
+        def load(self) -> None:
+            pass
+
+    def register() -> None:
+        Image.register_open("HEIF", Plugin, lambda start: start[4:12] == b"ftypheic")
+
+    for table in (Image.OPEN, Image.ID):
+        monkeypatch.setattr(Image, "OPEN" if table is Image.OPEN else "ID", type(table)(table))
+    monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
+    image = decode_image(HEIC)
+    assert (image.size, image.getpixel((0, 0))) == ((8, 4), (255, 0, 0))
 
 
 def test_the_first_frame_of_an_animation_is_taken() -> None:

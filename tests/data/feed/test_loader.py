@@ -205,7 +205,7 @@ def test_a_corpus_of_bad_images_alone_is_one_clear_message(
     for tar in (tmp_path / "bad" / "images").glob("*.tar"):
         tar.write_bytes(b"\x00" * tar.stat().st_size)
     loader = make_loader(CorpusIndex.open(tmp_path / "bad"), tokenizer, num_workers=num_workers, share=1.0)
-    with pytest.raises(UserError, match=r"^no usable sample after 65 attempts at one index\n"):
+    with pytest.raises(UserError, match=r"^no usable sample after 65 attempts at one index \("):
         list(loader.steps(0, 1))
 
 

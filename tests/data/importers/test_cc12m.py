@@ -16,7 +16,7 @@ from babelcap.coverage import CAPTION, Style
 from babelcap.data.importers import assemble
 from babelcap.data.importers import cc12m_rows as cc12m
 from babelcap.data.importers.cc12m import Cc12mSource, import_cc12m, parse_numbers
-from babelcap.data.importers.cc12m_rows import Cc12mMaker, match_annotations, prepare_image, prepare_paragraph
+from babelcap.data.importers.cc12m_rows import Cc12mMaker, Layout, match_annotations, prepare_image, prepare_paragraph
 from babelcap.data.inspect.check import check_corpus
 from babelcap.data.sentences import join_sentences, split_sentences
 from babelcap.data.store.format import ImageRow
@@ -213,6 +213,27 @@ def test_an_import_goes_on_where_it_stopped(published: Path, monkeypatch: pytest
     assert made[6:] == ["cc12m-train-0001.tar"]
     with pytest.raises(UserError, match="made with other settings"):
         run_import(published, seed=5)
+
+
+@pytest.mark.parametrize("damaged", ["annotations", ".parts"])
+def test_what_was_damaged_while_an_import_stood_still_is_made_again(
+    published: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(assemble, "reject_duplicate_keys", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_import(published)
+    whole = run_import(published, "whole").content_hash
+    folder = published / "corpus"
+    path = folder / damaged / "cc12m-train-0001.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 128
+    path.write_bytes(content)
+    assert run_import(published).content_hash == whole
+    assert not (folder / ".parts").exists()
 
 
 def test_a_renewal_that_fails_does_not_leave_the_old_manifest(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,3 +433,33 @@ def test_a_full_disk_leaves_an_unfinished_import(published: Path, monkeypatch: p
 def test_sentences(text: str, language: str, sentences: list[str]) -> None:
     assert split_sentences(text, language) == sentences
     assert join_sentences(sentences, language) == text.strip()
+
+
+def test_sentences_that_are_told_are_not_guessed() -> None:
+    """A sentence of the translation may hold two; which is whose is known, and nothing is split again."""
+    english = ["A brown dog runs over wet grass.", "Approx. two people watch it."]
+    german = ["Ein brauner Hund. Er läuft über nasses Gras.", "Etwa zwei Leute sehen zu."]
+    values: dict[str, list[Any]] = {
+        "caption_en": [" ".join(english)],
+        "caption_en_de": [(" ".join(english), " ".join(german))],
+        "sentences_en": english,
+        "sentences_de": german,
+    }
+    told = Layout(captions=("de",), translations=(), with_english=True, with_sentences=True)
+    assert {"sentences_en", "sentences_de", "caption_en"} == set(told.plain_columns)
+    found = prepare_image("1", values, 0, Counter(), told)
+    captions = [(entry.language, entry.style, entry.target) for entry in found if entry.task == CAPTION]
+    assert captions == [
+        ("en", Style.SHORT, english[0]),
+        ("en", Style.DETAILED, " ".join(english)),
+        ("de", Style.SHORT, german[0]),
+        ("de", Style.DETAILED, " ".join(german)),
+    ]
+    (paragraph,) = [entry for entry in found if entry.origin.endswith("/paragraph")]
+    pairs = dict(zip(english, german, strict=True))
+    order = sorted(english, key=str(paragraph.source).index)
+    assert paragraph.target == " ".join(pairs[sentence] for sentence in order)
+    guessed = Layout(captions=("de",), translations=(), with_english=True)
+    bare = {name: values[name] for name in ("caption_en", "caption_en_de")}
+    short = [entry.target for entry in prepare_image("1", bare, 0, Counter(), guessed) if entry.style == Style.SHORT]
+    assert short == ["A brown dog runs over wet grass.", "Ein brauner Hund."]

@@ -1,9 +1,8 @@
 """A corpus out of tars that exist: any webdataset, and real ones where they are at hand."""
 
-import io
 import json
 import os
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,9 @@ from babelcap.data.inspect.check import check_corpus
 from babelcap.data.store.index import CorpusIndex
 from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
+from babelcap.storage import locked
 
-
-def write_tar(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
+WriteTar = Callable[..., Path]
 
 
 def make(folder: Path, tars: list[Path], **options: Any) -> Corpus:
@@ -39,7 +32,7 @@ def make(folder: Path, tars: list[Path], **options: Any) -> Corpus:
 
 
 @pytest.fixture
-def tars(tmp_path: Path) -> list[Path]:
+def tars(tmp_path: Path, write_tar: WriteTar) -> list[Path]:
     return [
         write_tar(
             tmp_path / f"{number}.tar",
@@ -119,7 +112,7 @@ def test_annotations_come_from_a_file(tmp_path: Path, tars: list[Path], rows: li
     }
 
 
-def test_one_bad_member_does_not_stop_an_import(tmp_path: Path) -> None:
+def test_one_bad_member_does_not_stop_an_import(tmp_path: Path, write_tar: WriteTar) -> None:
     members = {
         "deep": b"[" * 100_000,
         "digits": b'{"caption": ' + b"9" * 5000 + b"}",
@@ -186,7 +179,7 @@ def test_a_truncated_tar_is_counted_and_the_rest_is_kept(tmp_path: Path, tars: l
     assert [row.key for row in corpus.rows()] == ["0a", "1a", "1b"]
 
 
-def test_duplicates_in_a_tar_are_counted(tmp_path: Path) -> None:
+def test_duplicates_in_a_tar_are_counted(tmp_path: Path, write_tar: WriteTar) -> None:
     tar = write_tar(tmp_path / "a.tar", {"x.jpg": b"1", "x.png": b"2", "../y.jpg": b"3", "z.jpg": b""})
     corpus = make(tmp_path / "c", [tar])
     assert [row.key for row in corpus.rows()] == ["x"]
@@ -229,6 +222,32 @@ def test_multi30k(shared: Path, tmp_path: Path) -> None:
         assert [a.language for a in captions] == ["en"] * 5 + ["de"] * 5
     index = CorpusIndex.open(corpus)
     assert index.read_image(0).startswith(b"\xff\xd8")
+
+
+def test_one_process_makes_a_corpus(tmp_path: Path, tars: list[Path]) -> None:
+    """Two with other settings would mix their texts under the manifest of the last."""
+    with (
+        locked(tmp_path / "c" / ".parts" / ".lock"),
+        pytest.raises(UserError, match=rf"another process makes this corpus.*held by process {os.getpid()} on"),
+    ):
+        make(tmp_path / "c", tars)
+    assert make(tmp_path / "c", tars, captions="txt").num_images() == 4
+    assert not (tmp_path / "c" / ".parts").exists()
+    with pytest.raises(UserError, match="holds other files"):
+        make(tmp_path, tars)
+    assert not (tmp_path / ".parts").exists()
+
+
+def test_names_with_dots_and_photos_that_are_not_there(tmp_path: Path, make_image: Callable[..., bytes]) -> None:
+    names = ["val.2017/a.jpg", "b.small.jpg", "lost.jpg"]
+    for name in names[:2]:
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(make_image(0))
+    (tmp_path / "c.json").write_text(json.dumps([{"file": name, "captions": ["A dog."]} for name in names]))
+    corpus = import_coco(tmp_path / "c", images=tmp_path / "photos", captions=tmp_path / "c.json")
+    assert [row.key for row in corpus.rows()] == ["b_small", "val.2017/a"]
+    assert corpus.manifest.shards[0].skipped == {"image is not in the folder": 1}
+    assert not check_corpus(corpus).problems.counts
 
 
 def test_coco(shared: Path, tmp_path: Path) -> None:

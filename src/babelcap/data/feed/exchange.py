@@ -8,18 +8,19 @@ import numpy as np
 
 from babelcap.coverage import Pair
 from babelcap.data.feed.permutation import derive_key, permute
+from babelcap.data.feed.view import IndexView
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
-from babelcap.records import Annotation
 
 ROWS_AT_ONCE = 1 << 20
 
 
-class ExchangedImages:
-    """Reads as a CorpusIndex does; only `image_number` answers otherwise, for annotations of the task."""
+class ExchangedImages(IndexView):
+    """Only `image_number` answers otherwise, for annotations of the task."""
 
     def __init__(self, index: CorpusIndex, task: str, split: str, seed: int) -> None:
-        self.index, self.task = index, task
+        super().__init__(index)
+        self.task = task
         pairs = [pair for pair in index.pairs(split) if str(pair.task) == task]
         if not pairs:
             known = ", ".join(dict.fromkeys(str(pair.task) for pair in index.pairs(split)))
@@ -46,18 +47,3 @@ class ExchangedImages:
     def image_number(self, row: int) -> int:
         number = self.index.image_number(row)
         return int(self._instead[number]) if str(self.index.pair(row).task) == self.task else number
-
-    def annotation(self, row: int) -> Annotation:
-        return self.index.annotation(row)
-
-    def read_image(self, image_number: int) -> bytes:
-        return self.index.read_image(image_number)
-
-    def text_bytes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.index.text_bytes(rows)
-
-    def pairs(self, split: str) -> tuple[Pair, ...]:
-        return self.index.pairs(split)
-
-    def rows(self, split: str, pair: Pair) -> np.ndarray:
-        return self.index.rows(split, pair)

@@ -1,14 +1,16 @@
 """Where images come from that a user names: files, folders, patterns and addresses, each bounded in size and time."""
 
 import glob
+import hashlib
+import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 
-from babelcap.data.feed.images import MAX_FILE_BYTES
+from babelcap.data.feed.images import MAX_FILE_BYTES, read_encoded
 from babelcap.errors import BadSample, UserError
 
 MAX_DOWNLOAD_BYTES = min(MAX_FILE_BYTES, 64 * 2**20)
@@ -46,6 +48,20 @@ def expand_sources(names: list[str]) -> Iterator[str]:
             yield from found
         else:
             yield name
+
+
+def open_sources(names: Iterable[str]) -> list[tuple[str, str | bytes]]:
+    """Names, each with what holds the image. What comes on standard input is named by its content, for the next image
+    that comes there is another one."""
+    return [_read_standard_input() if name == STANDARD_INPUT else (name, name) for name in names]
+
+
+def _read_standard_input() -> tuple[str, bytes]:
+    try:
+        content = read_encoded(sys.stdin.buffer)
+    except BadSample as error:
+        raise UserError(f"standard input: {error}") from None
+    return f"stdin:{hashlib.sha256(content).hexdigest()[:16]}", content
 
 
 def fetch_image(url: str, max_bytes: int = MAX_DOWNLOAD_BYTES, max_seconds: float = MAX_SECONDS) -> bytes:

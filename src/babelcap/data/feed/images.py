@@ -4,7 +4,10 @@ A bad image raises BadSample with its reason. Sizes are checked from the header,
 frame counts, turned as its EXIF orientation says, and what is transparent is put on white.
 """
 
+import importlib
 import io
+import os
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +38,8 @@ TURNS = {
 }
 # What the web has and Pillow decodes by itself; others (EPS) would start other programs on data from strangers.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF") + (("AVIF",) if features.check("avif") else ())
-PLUGIN_FORMATS = ("HEIF",)  # where a plugin has registered it with Pillow
+HEIF, HEIF_PACKAGE = "HEIF", "pillow-heif"  # what phones write, which Pillow decodes with another package
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ImageInput = str | Path | bytes | BinaryIO | Image.Image | np.ndarray
 
 
@@ -47,8 +51,9 @@ def decode_image(source: ImageInput, size_px: int | None = None, max_pixels: int
         with _pillow_errors():
             _check_size(source, max_pixels)
             return _upright_rgb(source)
-    encoded = _read_encoded(source)
-    formats = (*FORMATS, *(name for name in PLUGIN_FORMATS if name in Image.OPEN))
+    encoded = read_encoded(source)
+    is_heif = encoded[4:8] == b"ftyp" and encoded[8:12] in HEIF_BRANDS
+    formats = _with_heif() if is_heif else FORMATS
     with _pillow_errors(), Image.open(io.BytesIO(encoded), formats=formats) as image:
         _check_size(image, max_pixels)
         if size_px is not None:
@@ -58,14 +63,16 @@ def decode_image(source: ImageInput, size_px: int | None = None, max_pixels: int
         return _upright_rgb(image)
 
 
-def _read_encoded(source: Any) -> bytes:
+def read_encoded(source: Any) -> bytes:
     """All bytes of a file, of an open one too, up to a bound."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if isinstance(source, str | Path):
         try:
+            if not stat.S_ISREG(kind := os.stat(source).st_mode) and not stat.S_ISDIR(kind):
+                raise BadSample("not an image", "a pipe or a device, on which one may wait without end")
             with Path(source).open("rb") as file:
-                return _read_encoded(file)
+                return read_encoded(file)
         except FileNotFoundError:
             raise BadSample("missing image", "no such file") from None
         except IsADirectoryError:
@@ -82,6 +89,16 @@ def _read_encoded(source: Any) -> bytes:
         if sum(map(len, pieces)) > MAX_FILE_BYTES:
             raise BadSample("file too large", f"more than {MAX_FILE_BYTES >> 20} MiB")
     return b"".join(pieces)
+
+
+def _with_heif() -> tuple[str, ...]:
+    if HEIF not in Image.OPEN:
+        try:
+            importlib.import_module(HEIF_PACKAGE.replace("-", "_")).register_heif_opener()
+        except ImportError:
+            advice = f"HEIC needs another package: pip install {HEIF_PACKAGE}"
+            raise BadSample("unreadable image", advice) from None
+    return (*FORMATS, HEIF)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class BatchReader:
             attempt += 1
             failed = [place for place in pending if place not in good]
             if failed and attempt > MAX_ATTEMPTS:
-                raise UserError(f"no usable sample after {attempt} attempts at one index\n{reasons_table(bad)}")
+                raise UserError(f"no usable sample after {attempt} attempts at one index ({listed_reasons(bad)})")
             pending = {place: substitute(int(indices[place]), int(pair_numbers[place]), attempt) for place in failed}
         return self._collate(pairs, good, pixels) if good else None, dict(bad)
 
@@ -163,8 +163,8 @@ class BatchReader:
                 sample.target_ids, sample.num_given = ids, num_given
 
 
-def reasons_table(counts: Mapping[str, int]) -> str:
-    return "\n".join(f"{number:>8}  {reason}" for reason, number in Counter(counts).most_common())
+def listed_reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason}: {number}" for reason, number in Counter(counts).most_common())
 
 
 class BadSamples:
@@ -184,5 +184,5 @@ class BadSamples:
         if num_bad > self.max_share * max(self.num_samples, self.GRACE):
             raise UserError(
                 f"{num_bad} of {self.num_samples} samples are bad, more than max_bad_share = {self.max_share:g} "
-                f"allows; mend the corpus (babelcap data check) or raise the share\n{reasons_table(self.counts)}"
+                f"allows; mend the corpus (babelcap data check) or raise the share ({listed_reasons(self.counts)})"
             )

@@ -1,7 +1,8 @@
 """A corpus out of tars that exist already: one Parquet a tar, made shard by shard, then the manifest.
 
 The tars are linked to, not copied and never written to. A shard that was made from the same inputs by the same settings
-is skipped, so a stopped command goes on where it was. Until `corpus.json` is there, the folder is not a corpus.
+is skipped, so a stopped command goes on where it was. Until `corpus.json` is there, the folder is not a corpus, and
+`.parts/` has the checksum of each Parquet as it was written: one that is another by now is made again.
 """
 
 import json
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from babelcap.coverage import Coverage
 from babelcap.data.store.format import ANNOTATIONS, IMAGES, SHARD_METADATA, BareImages, ImageRow, parquet_name
 from babelcap.data.store.manifest import (
+    DERIVED,
     MANIFEST,
     Manifest,
     Shard,
@@ -33,8 +35,9 @@ from babelcap.data.store.store import Corpus, is_key, with_versions, write_shard
 from babelcap.data.store.tar import TarMember, TarScan, scan_tar
 from babelcap.errors import UserError
 from babelcap.jobs.shards import map_shards
-from babelcap.storage import atomic_file, file_sha256, parquet_errors
+from babelcap.storage import atomic_file, file_sha256, locked, parquet_errors, read_bytes, write_text
 
+PARTS = ".parts"
 PLAIN_IMAGE = re.compile(r"([A-Za-z0-9_/-]+)\.(?:jpe?g|png|webp)")  # what most images are called, told at a glance
 PLAIN_IMAGES = re.compile(rf"^{PLAIN_IMAGE.pattern}$", re.MULTILINE)
 
@@ -68,7 +71,7 @@ class _Job(NamedTuple):
     tar: Path
     folder: Path
     with_checksum: bool
-    known_sha256: str | None  # of the Parquet, where the corpus was finished before
+    known_sha256: str | None  # of the Parquet as it was written, where it was
 
 
 def assemble_corpus(folder: str | Path, tars: Sequence[Path], maker: ShardMaker, options: Assembly) -> Corpus:
@@ -76,15 +79,21 @@ def assemble_corpus(folder: str | Path, tars: Sequence[Path], maker: ShardMaker,
     folder = Path(folder)
     provenance = options.provenance | ({"images_only": True} if options.images_only else {})
     _check_tars(tars)
-    known = _check_output(folder, provenance)
+    _check_output(folder, provenance)
+    with locked(folder / PARTS / ".lock", refuse=f"{folder}: another process makes this corpus; wait for it"):
+        return _assemble(folder, tars, maker, options, provenance)
+
+
+def _assemble(
+    folder: Path, tars: Sequence[Path], maker: ShardMaker, options: Assembly, provenance: dict[str, Any]
+) -> Corpus:
+    is_finished = _check_output(folder, provenance)  # again: another process may have finished it just now
+    known = _known_checksums(folder, is_finished)
     (folder / ANNOTATIONS).mkdir(parents=True, exist_ok=True)
     (folder / IMAGES).mkdir(exist_ok=True)
     jobs = [_Job(maker, tar, folder, options.with_checksum, known.get(parquet_name(tar))) for tar in tars]
-    stale = [job for job in jobs if known and _finished_shard(job) is None]
-    if stale:
-        (folder / MANIFEST).unlink()  # from here on it is unfinished, until all shards are renewed
-    for job in stale:
-        (folder / ANNOTATIONS / parquet_name(job.tar)).unlink(missing_ok=True)
+    if is_finished and any(_finished_shard(job) is None for job in jobs):
+        reopen_corpus(folder)
     shards = map_shards(_make_shard, jobs, options.num_workers, "Indexing tars")
     if not options.images_only:
         _require_texts(shards)
@@ -93,7 +102,22 @@ def assemble_corpus(folder: str | Path, tars: Sequence[Path], maker: ShardMaker,
         _place_tar(tar, folder / IMAGES / tar.name, options.copy)
     manifest = make_manifest(shards, options.coverage, with_versions(provenance))
     write_corpus_manifest(folder, manifest)
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
     return Corpus(folder, manifest)
+
+
+def reopen_corpus(folder: Path) -> None:
+    """Makes a finished corpus an unfinished one, until all its shards are renewed."""
+    for shard in read_corpus_manifest(folder).shards:
+        write_text(folder / PARTS / shard.annotations, shard.annotations_sha256)
+    (folder / MANIFEST).unlink()
+
+
+def _known_checksums(folder: Path, is_finished: bool) -> dict[str, str]:
+    if is_finished:
+        return {shard.annotations: shard.annotations_sha256 for shard in read_corpus_manifest(folder).shards}
+    written = (path for path in (folder / PARTS).glob("*.parquet") if path.is_file())
+    return {path.name: read_bytes(path).decode("ascii", "replace") for path in written}
 
 
 def _require_texts(shards: list[Shard]) -> None:
@@ -174,6 +198,7 @@ def _make_shard(job: _Job) -> Shard:
         skipped: Counter[str] = Counter()
         rows = job.maker.make_rows(scan, skipped)
         done = write_shard(job.folder, rows, scan, skipped=dict(sorted(skipped.items())), made_from=made_from)
+        write_text(job.folder / PARTS / done.annotations, done.annotations_sha256)
     if job.with_checksum:
         done = done.model_copy(update={"tar_sha256": file_sha256(job.tar)})
     return done
@@ -191,7 +216,7 @@ def _finished_shard(job: _Job) -> Shard | None:
     with suppress(Exception):  # whatever is wrong with it, it is made again
         metadata = json.loads(pq.read_schema(path).metadata[SHARD_METADATA])
         digest = file_sha256(path)
-        if metadata["made_from"] == _made_from(job) and job.known_sha256 in (None, digest):
+        if metadata["made_from"] == _made_from(job) and digest == job.known_sha256:
             return Shard.model_validate(metadata["shard"]).model_copy(update={"annotations_sha256": digest})
     return None
 
@@ -207,24 +232,24 @@ def _check_tars(tars: Sequence[Path]) -> None:
             raise UserError(f"{name}: the name of a tar ends in .tar; unpack compressed tars first")
 
 
-def _check_output(folder: Path, provenance: dict[str, Any]) -> dict[str, str]:
+def _check_output(folder: Path, provenance: dict[str, Any]) -> bool:
     """An unfinished corpus is gone on with and a finished one made the same way is renewed; anything else is kept.
 
-    Returns the checksums of the Parquet files of a finished one.
+    Returns whether it is a finished one.
     """
     if not folder.exists():
-        return {}
+        return False
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; the output of a corpus is a folder")
     if (folder / MANIFEST).exists():
         before: Manifest = read_corpus_manifest(folder)
         if {**before.provenance, "versions": None} != {**json.loads(json.dumps(provenance)), "versions": None}:
             raise UserError(f"{folder} holds a corpus made with other settings; choose another output or remove it")
-        return {shard.annotations: shard.annotations_sha256 for shard in before.shards}
-    strange = {path.name for path in folder.iterdir()} - {IMAGES, ANNOTATIONS, "index"}
+        return True
+    strange = {path.name for path in folder.iterdir()} - {IMAGES, ANNOTATIONS, PARTS} - DERIVED
     if strange:
         raise UserError(f"{folder} holds other files ({sorted(strange)[0]}); choose an empty or new folder")
-    return {}
+    return False
 
 
 def _place_tar(tar: Path, place: Path, copy: bool) -> None:

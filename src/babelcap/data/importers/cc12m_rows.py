@@ -50,6 +50,7 @@ class Layout:
     translator: str = TRANSLATOR
     texts: Mapping[str, str] = field(default_factory=dict)  # language -> whose parallel text; else CCMatrix'
     with_english: bool = False  # whether `caption_en` holds the English captions, translated or not
+    with_sentences: bool = False  # whether `sentences_xx` holds the captions' sentences, which are guessed where not
     with_scores: bool = False  # whether `score_en_xx` holds a score of each of `translation_en_xx`
 
     @property
@@ -60,7 +61,8 @@ class Layout:
     @property
     def plain_columns(self) -> list[str]:
         scores = [f"score_en_{language}" for language in self.translations] if self.with_scores else []
-        return scores + ([ENGLISH_COLUMN] if self.with_english else [])
+        sentences = [f"sentences_{language}" for language in ("en", *self.captions)] if self.with_sentences else []
+        return scores + sentences + ([ENGLISH_COLUMN] if self.with_english else [])
 
 
 PUBLISHED = Layout()
@@ -113,15 +115,15 @@ def prepare_image(
     if layout.with_english:
         for english in values[ENGLISH_COLUMN]:
             if len(english) >= MIN_CHARACTERS:
-                annotations += prepare_captions(english, "en", layout.captioner)
+                annotations += prepare_captions(english, sentences_of(english, "en", values), "en", layout.captioner)
     for language in layout.captions:
         column, origin = f"caption_en_{language}", layout.translator
         for english, other, _ in _long_enough(values[column][:1], [], skipped):
+            sides = sentences_of(english, "en", values), sentences_of(other, language, values)
             if not annotations:
-                annotations += prepare_captions(english, "en", layout.captioner)
-            annotations += prepare_captions(other, language, origin)
+                annotations += prepare_captions(english, sides[0], "en", layout.captioner)
+            annotations += prepare_captions(other, sides[1], language, origin)
             annotations.append(_translation(language, english, other, origin))
-            sides = split_sentences(english, "en"), split_sentences(other, language)
             if len(sides[0]) == len(sides[1]):  # else nothing says which sentence is whose translation
                 pairs = list(zip(*sides, strict=True))
                 annotations += prepare_paragraph(pairs, language, origin, (seed, key, column))
@@ -134,8 +136,12 @@ def prepare_image(
     return annotations
 
 
-def prepare_captions(text: str, language: str, origin: str) -> list[Annotation]:
-    sentences = split_sentences(text, language)
+def sentences_of(text: str, language: str, values: Columns) -> list[str]:
+    """As they came; guessed where the file does not tell them, as the published ones don't."""
+    return values.get(f"sentences_{language}") or split_sentences(text, language)
+
+
+def prepare_captions(text: str, sentences: list[str], language: str, origin: str) -> list[Annotation]:
     captions = [(Style.SHORT, sentences[0])]
     if len(sentences) > 1:
         captions.append((Style.DETAILED if len(sentences) == 2 else Style.MORE_DETAILED, text))

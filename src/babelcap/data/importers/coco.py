@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import CAPTION, Coverage, Style
-from babelcap.data.importers.files import is_file_below
+from babelcap.data.importers.files import is_file_below, key_and_extension
 from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import is_safe_name
 from babelcap.errors import UserError
 from babelcap.records import Annotation
-from babelcap.storage import read_json
+from babelcap.storage import MAX_BYTES, read_bytes, read_json
 
 
 def import_coco(output: str | Path, *, images: Path, captions: Path, split: str = "test") -> Corpus:
-    """Photos that are not in the folder are left out and counted in the provenance."""
-    found = dict(_captions(read_json(captions), captions))
+    """Photos that are not in the folder are left out and counted."""
+    found = dict(_captions(read_json(captions, MAX_BYTES), captions))
     present = {name: texts for name, texts in sorted(found.items()) if is_file_below(images, name)}
     if not any(present.values()):
         raise UserError(f"{images} holds none of the {len(found)} photos that {captions} names")
@@ -24,15 +24,15 @@ def import_coco(output: str | Path, *, images: Path, captions: Path, split: str 
         "source": "COCO captions",
         "command": "babelcap data import coco",
         "parameters": {"images": str(images), "captions": str(captions), "split": split},
-        "photos_not_found": len(found) - len(present),
     }
     with CorpusWriter(output, provenance=provenance, coverage=Coverage(seen=("caption-en",))) as writer:
         for name, texts in present.items():
             annotations = [
                 Annotation(task=CAPTION, language="en", style=Style.SHORT, target=text, origin="coco") for text in texts
             ]
-            key, _, extension = name.partition(".")
-            writer.add(key, (images / name).read_bytes(), extension, split, annotations)
+            key, extension = key_and_extension(name)
+            writer.add(key, read_bytes(images / name), extension, split, annotations)
+        writer.skip({"image is not in the folder": len(found) - len(present)})
     return Corpus.open(output)
 
 

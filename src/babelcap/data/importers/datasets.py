@@ -35,6 +35,8 @@ MAGIC = (
     (re.compile(rb"GIF8[79]a"), "gif"),
     (re.compile(rb"BM"), "bmp"),
     (re.compile(rb"II\*\0|MM\0\*"), "tif"),
+    (re.compile(rb"....ftypavi[fs]", re.DOTALL), "avif"),
+    (re.compile(rb"....ftyp(he[ivc]|m[is]f)", re.DOTALL), "heic"),
 )
 
 

@@ -21,6 +21,13 @@ def is_file_below(folder: Path, name: str) -> bool:
     )
 
 
+def key_and_extension(name: str) -> tuple[str, str]:
+    """Of an image's path below a folder. A key ends at the first dot of its last part, so dots before the last go."""
+    stem, _, extension = name.rpartition(".")
+    parent, slash, file = stem.rpartition("/")
+    return parent + slash + file.replace(".", "_"), extension
+
+
 def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:
     """Each file once, by name. Folders are searched with the folders that they hold or link to."""
     found: dict[Path, None] = {}

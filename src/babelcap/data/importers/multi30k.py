@@ -1,9 +1,12 @@
 """Multi30K as distributed (data/task1, data/task2) on tars of its photos: captions of task 2, translations of task 1.
 
-Test splits keep their names (test_2016_flickr, ...); train and val are as in Multi30K.
+Test splits keep their names (test_2016_flickr, ...); train and val are as in Multi30K. With `pairs`, a corpus of
+sentence pairs aligned to the same photos, its translations take the place of task 1's in training, and no French that
+describes a photo is seen: task 1's French becomes the caption in an unseen language by which others are judged.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +19,7 @@ from babelcap.data.store.format import ImageRow
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
+from babelcap.measures import TRAIN
 from babelcap.records import Annotation
 from babelcap.storage import read_gzip_text, read_text
 
@@ -23,6 +27,13 @@ TRANSLATION_LANGUAGES = ("de", "fr")
 CAPTION_LANGUAGES = ("en", "de")
 NUM_CAPTIONS = 5
 SEEN = ("caption-en", "caption-de", "translation-de", "translation-fr")
+UNSEEN_CAPTIONS = ("fr",)
+SEEN_WITH_PAIRS = ("caption-en", "caption-de", *(f"translation-{code}" for code in ("de", "fr", "es", "ru", "zh")))
+SPLITS_WITH_PAIRS = {
+    "UC": ("caption-fr",),
+    "ST": ("translation-de", "translation-fr"),
+    "SC": ("caption-en", "caption-de"),
+}
 # task 1 split -> task 2's names for it: of its image list and of its texts
 SPLITS = {
     "train": ("train_images", "train"),
@@ -37,9 +48,11 @@ SPLITS = {
 @dataclass(frozen=True)
 class Multi30kMaker:
     texts: Path
+    pairs: Path | None = None
 
     def made_from(self, tar: Path) -> dict[str, Any]:
-        return {"maker": "multi30k/1", "texts": str(self.texts)}
+        known = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
+        return {"maker": "multi30k/1", "texts": str(self.texts), **known}
 
     def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
         texts = load_texts(self.texts)
@@ -50,24 +63,48 @@ class Multi30kMaker:
                 continue
             split, found = texts[key]
             annotations = tuple(map(_annotation, found))
+            if self.pairs is not None:
+                annotations = _with_pairs(annotations, split, load_pairs(self.pairs).get(key, ()))
             rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, annotations))
         return rows
 
 
-def import_multi30k(output: str | Path, *, images: str, texts: Path, num_workers: int = 1) -> Corpus:
+def import_multi30k(
+    output: str | Path, *, images: str, texts: Path, pairs: Path | None = None, num_workers: int = 1
+) -> Corpus:
     if not (texts / "task1").is_dir():
         raise UserError(f"{texts}: no task1 in it; name Multi30K's data folder with --texts")
     provenance = {
         "source": "Multi30K",
         "command": "babelcap data import multi30k",
-        "parameters": {"images": images, "texts": str(texts)},
+        "parameters": {"images": images, "texts": str(texts)} | ({} if pairs is None else {"pairs": str(pairs)}),
     }
+    coverage = Coverage(seen=SEEN) if pairs is None else Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS)
     return assemble_corpus(
         output,
         find_files([images], ".tar"),
-        Multi30kMaker(texts),
-        Assembly(provenance, Coverage(seen=SEEN), num_workers),
+        Multi30kMaker(texts, pairs),
+        Assembly(provenance, coverage, num_workers),
     )
+
+
+def _with_pairs(own: tuple[Annotation, ...], split: str, pairs: Sequence[Annotation]) -> tuple[Annotation, ...]:
+    """In training captions and aligned pairs; elsewhere all that is measured, French sentences as captions too."""
+    if split == TRAIN:
+        return (*(entry for entry in own if entry.task == CAPTION), *pairs)
+    unseen = [entry for entry in own if entry.task == TRANSLATION and entry.language in UNSEEN_CAPTIONS]
+    style = Style.SHORT
+    captions = [entry.model_copy(update={"task": CAPTION, "source": None, "style": style}) for entry in unseen]
+    return (*own, *captions)
+
+
+@lru_cache(maxsize=1)
+def load_pairs(folder: Path) -> dict[str, tuple[Annotation, ...]]:
+    """key -> the translations that were aligned to the image."""
+    found: dict[str, tuple[Annotation, ...]] = {}
+    for row in Corpus.open(folder).rows(TRAIN):
+        found[row.key] = tuple(entry for entry in row.annotations if entry.task == TRANSLATION)
+    return found
 
 
 class Text(NamedTuple):

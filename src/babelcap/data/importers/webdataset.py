@@ -215,7 +215,7 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     if not {"key", "__key__"} & set(names) or not {"annotations", "target"} & set(names):
         raise UserError(f"{path}: needs the columns 'key' and 'annotations' (found: {', '.join(sorted(names))})")
     wanted = [name for name in ("key", "__key__", "split", "annotations", *ANNOTATION_FIELDS) if name in names]
-    for batch in read_batches(path, wanted, 1024, pa.schema([])):
+    for batch in read_batches(path, wanted, 64, pa.schema([])):  # a text may be long, and be in all rows
         try:
             with parquet_errors(path):
                 rows = batch.to_pylist()

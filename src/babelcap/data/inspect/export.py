@@ -3,6 +3,7 @@
 SPLIT/SPLIT-NAME.tar                   names differ over all splits, as an index of them needs
 SPLIT/SPLIT-NAME.annotations.parquet   the same texts, which `data index` finds: an export can be indexed again
 export.json                            of which corpus it is, with its coverage
+README.md                              its card: counts, languages, the hole, who made the texts, licences
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from babelcap.data.importers.webdataset import RECEIPT, annotations_beside
+from babelcap.data.inspect.card import write_corpus_card
 from babelcap.data.store.format import ImageRow, write_annotations
 from babelcap.data.store.index import TarReader
 from babelcap.data.store.licences import has_word, licence_of
@@ -68,6 +70,7 @@ def export_webdataset(
         if name in shard.splits and not (path := folder / name / f"{name}-{shard.tar}").is_file()
     ]
     map_shards(_export_shard, jobs, num_workers, "Exporting tars")
+    write_corpus_card(corpus, folder)
     if exclude_licence is None:
         return sum(corpus.num_images(name) for name in splits)
     tars = [folder / name / f"{name}-{shard.tar}" for name in splits for shard in corpus.manifest.shards]

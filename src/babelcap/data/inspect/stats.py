@@ -31,6 +31,11 @@ class _Lengths:
         return {"mean": round(self.total / max(self.number, 1), 2), "min": self.least, "max": self.most}
 
 
+def skipped_of(corpus: Corpus) -> dict[str, int]:
+    """What was left out when the corpus was made, by reason."""
+    return dict(sum((Counter(shard.skipped) for shard in corpus.manifest.shards), Counter[str]()))
+
+
 def corpus_stats(corpus: Corpus) -> dict[str, Any]:
     """Per split: images, annotations per image, and per pair the number, styles and lengths of its texts."""
     lengths: dict[tuple[str, str], dict[str, _Lengths]] = {}
@@ -42,7 +47,7 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
             require_annotations(corpus.folder, [shard])
             for batch in read_batches(corpus.annotations_path(shard), ["split", "annotations"], 4096):
                 _measure(batch, lengths, styles, per_image)
-                origins.update(_fields(batch)["origin"].to_pylist())
+                origins.update(annotation_fields(batch)["origin"].to_pylist())
             advance(shard.num_annotations)
     licences: Counter[str] = Counter()
     for origin, number in origins.items():
@@ -82,11 +87,11 @@ def corpus_stats(corpus: Corpus) -> dict[str, Any]:
         "tar_bytes": sum(shard.tar_bytes for shard in corpus.manifest.shards),
         "splits": splits,
         "licences": dict(sorted(licences.items())),
-        "skipped": dict(sum((Counter(shard.skipped) for shard in corpus.manifest.shards), Counter())),
+        "skipped": skipped_of(corpus),
     }
 
 
-def _fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+def annotation_fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """The annotations' own columns, one value an annotation."""
     return dict(zip(ANNOTATION_TYPE.names, batch.column("annotations").flatten().flatten(), strict=True))
 
@@ -99,7 +104,7 @@ def _measure(
 ) -> None:
     counts = pc.fill_null(pc.list_value_length(batch.column("annotations")), 0).to_numpy(zero_copy_only=False)
     image_splits = np.array(batch.column("split").to_pylist(), dtype=object)
-    fields = _fields(batch)
+    fields = annotation_fields(batch)
     pairs = np.array(pc.binary_join_element_wise(fields["task"], fields["language"], "-").to_pylist(), dtype=object)
     splits = np.repeat(image_splits, counts)
     sides = {name: pc.utf8_length(fields[name]) for name in ("source", "target")}

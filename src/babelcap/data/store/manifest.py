@@ -19,12 +19,13 @@ from babelcap.coverage import Coverage
 from babelcap.data.store.format import ANNOTATIONS, IMAGES, BareImages, ImageRow
 from babelcap.errors import UserError
 from babelcap.records import Record
-from babelcap.storage import file_sha256, is_inside, read_json, text_sha256, write_json
+from babelcap.storage import file_sha256, is_inside, read_json, sealed, text_sha256, write_json
 
 FORMAT = "babelcap-corpus"
 FORMAT_VERSION = 1
 MANIFEST = "corpus.json"
 INDEX = "index"  # the folder of what is derived from the rest
+DERIVED = {INDEX, "features", "shortlists"}  # folders of what readers, trainings and studies compute of a corpus
 
 
 class SplitCounts(Record):
@@ -174,7 +175,7 @@ def write_corpus_manifest(folder: Path, manifest: Manifest) -> None:
     text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False)
     # What a file system calls a file need not be text, and may stand in the provenance.
     values = json.loads(text.encode("utf-8", "backslashreplace"))
-    write_json(folder / MANIFEST, {**values, "sha256": text_sha256(values)})
+    write_json(folder / MANIFEST, sealed(values))
 
 
 def record_files(folder: Path) -> None:
@@ -185,7 +186,7 @@ def record_files(folder: Path) -> None:
 
 def describe_files(folder: Path) -> dict[str, FileState]:
     paths = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    derived = {IMAGES, ANNOTATIONS, INDEX, MANIFEST}
+    derived = {IMAGES, ANNOTATIONS, MANIFEST} | DERIVED
     return {
         name.as_posix(): FileState(bytes=path.stat().st_size, sha256=file_sha256(path))
         for name, path in paths.items()

@@ -17,14 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from babelcap.errors import UserError
+from babelcap.storage import open_regular
 
 BLOCK = 512
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
+IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "heif"})
 REGULAR = frozenset(b"0\x007")  # kinds of members, as bytes of the header
 USUAL = ord("0")
 GNU_LONG_NAME = ord("L")
 EXTENDED = frozenset(b"Lx")  # a long name or pax header, which tells of the member that follows
 SILENT = frozenset(b"LxKg5")  # nothing is lost by leaving these out: headers of headers, and folders
+MAX_NAME_CHARACTERS = 1000  # of a member: file systems and Parquet's readers want less than any length
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]++(?:[./][A-Za-z0-9_-]++)*+")  # safe at a glance, as nearly all names are
 PLAIN_NAMES = re.compile(rb"[A-Za-z0-9_-]++(?:[./\n][A-Za-z0-9_-]++)*+")
 MAX_SIZE_DIGITS = 19  # of a size in a pax header
@@ -68,6 +70,8 @@ class TarScan:
 
 def is_safe_name(name: str) -> bool:
     """Relative, without `..`, without backslashes and control characters: may become a path below a folder."""
+    if len(name) > MAX_NAME_CHARACTERS:
+        return False
     if PLAIN_NAME.fullmatch(name):
         return True
     parts = PurePosixPath(name).parts
@@ -84,16 +88,10 @@ def is_safe_name(name: str) -> bool:
 def scan_tar(path: str | Path) -> TarScan:
     """All members of a tar. What cannot be used is counted; what is not a tar at all is the user's mistake."""
     path = Path(path)
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such tar") from None
-    try:
-        return _scan(path, descriptor, os.fstat(descriptor).st_size)
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name the tars in it, e.g. {path}/*.tar") from None
-    finally:
-        os.close(descriptor)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the tars in it, e.g. {path}/*.tar")
+    with open_regular(path) as file:
+        return _scan(path, file.fileno(), os.fstat(file.fileno()).st_size)
 
 
 def _scan(path: Path, descriptor: int, num_bytes: int) -> TarScan:

@@ -1,0 +1,1 @@
+"""Datasets as others distribute them: their texts, and where their pictures lie."""
