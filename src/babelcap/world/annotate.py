@@ -73,11 +73,11 @@ def draw_web(
     count = rng.choice(LINES_IN_PARAGRAPH) if rng.random() < wording.paragraph_share else 1
     match, scope = wording.match_probability, wording.scope
     loosened = [loosen(scene, match, rng, scope, avoid_held_out=avoid_held_out) for _ in range(count)]
-    sentences = [_plan_sentence(other, wording, rng) for other in loosened]
+    sentences = [plan_sentence(other, wording, rng) for other in loosened]
     return sentences, sum(fit(scene, other) for other in loosened) / count
 
 
-def _plan_sentence(scene: Scene, wording: Wording, rng: random.Random) -> Sentence:
+def plan_sentence(scene: Scene, wording: Wording, rng: random.Random) -> Sentence:
     """Of another shape than a caption, or, since similarity to pictures finds captions too, one of a caption's."""
     if wording.caption_share and rng.random() < wording.caption_share:
         return plan_caption(scene, Style.SHORT, rng)[0]

@@ -30,6 +30,7 @@ from babelcap.world.render import encode, render
 from babelcap.world.scenes import Scene, draw_scene, generator
 
 TRUTH = "truth.parquet"
+SOURCE = "babelcap world"  # in the provenance of a world's manifest
 TRAIN, EVAL, HOLDOUT = "train", "eval", "holdout"
 TEXT_KINDS = ("web", "captions")
 IMAGES_PER_TASK = 100
@@ -70,7 +71,7 @@ def make_world(folder: str | Path, config: WorldConfig) -> None:
         truth: list[dict[str, str]] = []
         training: list[Annotation] = []
         provenance = {
-            "source": "babelcap world",
+            "source": SOURCE,
             "config": config.model_dump(mode="json"),
             "hash": content_hash(config),
         }

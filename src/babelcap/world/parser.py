@@ -85,6 +85,14 @@ def look_up(text: str, language: str, start: int = 0, end: int | None = None) ->
     return result
 
 
+CONTENT_KINDS = frozenset({"noun", "colour", "size", "count", "place", "relation", "ground"})
+
+
+def content_spans(text: str, language: str) -> list[tuple[int, int]]:
+    """Where a text says what is in the picture: things, colours, sizes, counts, places and grounds."""
+    return [(word.start, word.end) for word in look_up(text, language) if word.kind in CONTENT_KINDS]
+
+
 def read_text(text: str, language: str) -> list[Reading]:
     """What each sentence says, with the places of the words in the text."""
     spans = sentence_spans(text, language)

@@ -100,30 +100,18 @@ def _whole_words(coverage: Coverage) -> list[str]:
 
 
 def wrap_encoder(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        clean_up_tokenization_spaces=False,
-        padding_side="right",
-    )
+    return _wrap(tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
 
 
 def wrap_decoder(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":
+    return _wrap(tokenizer, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>", unk_token="<unk>")
+
+
+def _wrap(tokenizer: Tokenizer, **specials: str) -> "PreTrainedTokenizerFast":
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        bos_token="<bos>",
-        unk_token="<unk>",
-        clean_up_tokenization_spaces=False,
-        padding_side="right",
+        tokenizer_object=tokenizer, **specials, clean_up_tokenization_spaces=False, padding_side="right"
     )
 
 
