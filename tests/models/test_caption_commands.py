@@ -1,7 +1,10 @@
 """`caption` and `translate` on the command line: what is streamed, skipped, resumed and refused."""
 
+import hashlib
 import io
 import json
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,9 +16,13 @@ from typer.testing import CliRunner, Result
 
 import babelcap
 from babelcap.cli import app
+from babelcap.coverage import Pair
 from babelcap.identification import Written
 from babelcap.models import CaptionPipeline
 from babelcap.models.generation import core as core_module
+from babelcap.models.generation import results as results_module
+
+from .conftest import random_captioner, tiny_config
 
 FEW = {"num_beams": 2, "max_new_tokens": 4}
 COMMAND = ["--num-beams", "2", "--max-new-tokens", "4", "--device", "cpu"]
@@ -172,13 +179,13 @@ def test_output_is_gone_on_with(run, images: list[Path], tmp_path: Path, monkeyp
     assert len(lines) == 6
     output.write_text("".join(lines[:3]) + lines[3][:20])  # killed in the middle of a line
     generated = []
-    original = core_module.GenerationCore._run
+    original = core_module.GenerationCore._encode
 
-    def watch(self, batch, features):  # type: ignore[no-untyped-def]
+    def watch(self, batch, encoded):  # type: ignore[no-untyped-def]
         generated.append(len(batch))
-        return original(self, batch, features)
+        return original(self, batch, encoded)
 
-    monkeypatch.setattr(core_module.GenerationCore, "_run", watch)
+    monkeypatch.setattr(core_module.GenerationCore, "_encode", watch)
     assert run(*images, "-l", "de,es", "--output", output).exit_code == 0
     assert output.read_text().splitlines(keepends=True) == lines
     assert sum(generated) == 3
@@ -193,8 +200,81 @@ def test_output_is_gone_on_with(run, images: list[Path], tmp_path: Path, monkeyp
     assert (tmp_path / "notes.jsonl").read_text() == '{"a": 1}\n'
 
 
+def test_what_comes_on_standard_input_is_known_by_its_content(run, images: list[Path], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    output = tmp_path / "captions.jsonl"
+    for image in (images[0], images[1], images[0]):
+        assert run("-", "-l", "de", "--output", output, input=image.read_bytes()).exit_code == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    names = [f"stdin:{hashlib.sha256(image.read_bytes()).hexdigest()[:16]}" for image in images[:2]]
+    assert [row["image"] for row in found] == names
+    assert [row["caption"] for row in found] == [row["caption"] for row in rows(run(*images[:2], "-l", "de", "--json"))]
+    words = ["--text", "Describe", "-l", "de", "--json"]
+    (named,), (given,) = (
+        rows(run(images[0], *words, command="translate")),
+        rows(run("-", *words, command="translate", input=images[0].read_bytes())),
+    )
+    assert given == named | {"image": names[0]}
+
+
+def test_captions_of_images_that_changed_are_made_again(run, images: list[Path], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The name is the same, the picture is another: its old caption would stand beside it."""
+    copies = [Path(shutil.copy(image, tmp_path)) for image in images]
+    output = tmp_path / "captions.jsonl"
+    assert run(*copies, "-l", "de", "--output", output).exit_code == 0
+    before = output.read_text().splitlines()
+    os.utime(copies[0], ns=(1, 1))
+    done = run(*copies, "-l", "de", "--output", output)
+    assert "1 captions are of images that changed since; made again" in done.stderr
+    after = output.read_text().splitlines()
+    assert after[:-1] == before[1:]
+    assert json.loads(after[-1])["image"] == str(copies[0])
+    assert json.loads(after[-1])["image_state"] != json.loads(before[0])["image_state"]
+
+
+def test_output_of_a_model_that_was_replaced_is_not_gone_on_with(
+    run,
+    images: list[Path],
+    tmp_path: Path,
+    model_folder: Path,  # type: ignore[no-untyped-def]
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "model")
+    words = ["caption", str(images[0]), "-l", "de", "-m", str(tmp_path / "model"), *COMMAND]
+    words += ["--output", str(tmp_path / "captions.jsonl")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, words).exit_code == 0
+    random_captioner(tiny_config("bart"), seed=1).save_pretrained(tmp_path / "model")
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, "of another model or settings" in done.stderr) == (2, True)
+
+
+def test_control_c_keeps_what_is_there_and_says_how_to_go_on(
+    run,
+    images: list[Path],
+    tmp_path: Path,
+    pipeline: CaptionPipeline,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    original, output = pipeline.generate, tmp_path / "captions.jsonl"
+
+    def stopped(requests: object, **options: object) -> Iterator[object]:
+        for number, result in enumerate(original(requests, **options)):  # type: ignore[arg-type]
+            if number == 2:
+                raise KeyboardInterrupt
+            yield result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "generate", stopped)
+        done = run(*images, "-l", "de", "--output", output)
+        said = "babelcap: stopped after 2 captions"
+        assert (done.exit_code, done.stderr) == (130, f"{said}; they are in {output}, and the same command goes on\n")
+        plain = run(*images, "-l", "de")
+        assert (plain.exit_code, plain.stderr, len(plain.stdout.splitlines())) == (130, f"{said}\n", 2)
+    assert run(*images, "-l", "de", "--output", output).exit_code == 0
+    assert [json.loads(line)["image"] for line in output.read_text().splitlines()] == list(map(str, images))
+
+
 def test_another_language_than_asked_for_is_told(run, images: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(core_module, "identify", lambda text, languages: Written("de", "LATIN"))
+    monkeypatch.setattr(results_module, "identify", lambda text, languages: Written("de", "LATIN"))
     done = run(*images[:2], "-l", "ru,de", "--json")
     assert [row["language_found"] for row in rows(done)] == ["de"] * 4
     assert [row["is_in_language"] for row in rows(done)] == [False, True] * 2
@@ -210,6 +290,37 @@ def test_translate(run, images: list[Path], pipeline: CaptionPipeline) -> None: 
         (text, code) for text in ("What does", "Describe") for code in ("de", "es")
     ]
     assert rows(done)[0]["image"] is None
+
+
+def test_every_bad_image_of_a_translation_is_reported(run, images: list[Path]) -> None:  # type: ignore[no-untyped-def]
+    places = ["nowhere.jpg", images[0], "nor here.jpg"]
+    done = run(*places, "--text", "What", "--text", "does", "--text", "Describe", "-l", "de,es", command="translate")
+    assert done.exit_code == 1
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()[:2]] == ["nowhere.jpg", "nor here.jpg"]
+    assert "2 images could not be used" in done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_text_longer_than_the_model_reads_is_told(
+    run, pipeline: CaptionPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    """The prompt, of ten tokens with the words that ask and its two ends, and then the source's."""
+    monkeypatch.setattr(pipeline.processor, "max_prompt_tokens", 16)
+    asked = len(pipeline.processor.prompt_ids([pipeline.coverage.prompt(Pair("translation", "de"), text="What")])[0])
+    room = 16 - asked + 1
+    words = ["--text", " ".join(["What"] * room), "--text", " ".join(["What"] * (room + 3)), "-l", "de"]
+    done = run(*words, "--json", command="translate")
+    assert done.exit_code == 0, done.output
+    assert [row["num_tokens_cut"] for row in rows(done)] == [0, 3]
+    assert done.stderr.splitlines()[0] == (
+        "babelcap: 1 of 2 translations are of texts longer than the model reads: up to 3 tokens at the end were left "
+        "out; give such texts in pieces"
+    )
+    whole = 8 * 16 - asked + 1
+    assert run("--text", " ".join(["What"] * whole), "-l", "de", command="translate").exit_code == 0
+    refused = run("--text", " ".join(["What"] * (whole + 1)), "-l", "de", command="translate")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "takes 129 tokens, and the model reads 16; give it in pieces" in refused.stderr
 
 
 @pytest.mark.parametrize(

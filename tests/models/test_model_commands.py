@@ -17,7 +17,7 @@ from babelcap.cli.model import group as model_commands
 from babelcap.coverage import TRANSLATION
 from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
-from babelcap.models import CaptionProcessor
+from babelcap.models import CaptionProcessor, load_model
 from babelcap.models.checkpoints.tokenizers import tokenizer_doubts
 from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.generation.shortlist import read_shortlist
@@ -40,7 +40,7 @@ def test_info_as_a_table_and_as_data() -> None:
 
 
 def test_policies_are_listed() -> None:
-    known = {"pretraining", "finetuning", "text", "all", "cross-attention"}
+    known = {"pretraining", "finetuning", "text", "all", "cross-attention", "bridge"}
     assert set(json.loads(run("freezing", "--json").stdout)) == known
 
 
@@ -56,6 +56,10 @@ def test_import_of_a_published_checkpoint(golden_fixtures: Path, tmp_path: Path)
     assert done.exit_code == 0, done.output
     data = json.loads(run("info", str(tmp_path / "ours"), "--image-size-px", "64", "--json").stdout)
     assert data["decoder"] == "bart"
+    tuned = ("import", str(source), "--without-tokenizers", "--full-coverage", "-o", str(tmp_path / "tuned"))
+    assert run(*tuned).exit_code == 0
+    holes = [load_model(tmp_path / name).config.get_coverage().hole for name in ("ours", "tuned")]
+    assert [len(hole) for hole in holes] == [4, 0]
 
 
 def test_shortlists_are_written_beside_the_model(model_folder: Path, tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_every_number_of_every_model_command_has_bounds() -> None:
         for name, parameter in inspect.signature(command.callback).parameters.items()
         if parameter.annotation in (int, float, int | None, float | None)
     ]
-    assert len(numbers) == 3
+    assert len(numbers) == 6
     for command, name, option in numbers:
         assert option.min is not None, f"{command}: {name} has no lower bound"
 

@@ -15,6 +15,7 @@ from babelcap.coverage import TRANSLATION, Coverage
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, ImageSource, as_images, image_name, load_processor
+from babelcap.models.checkpoints.quantising import check_quantise
 from babelcap.models.checkpoints.tokenizers import check_tokenizers
 from babelcap.models.checkpoints.weights import require_model, resolve_folder
 from babelcap.models.generation.core import GenerationCore
@@ -34,6 +35,7 @@ class CaptionPipeline(GenerationCore):
     def __init__(self, model: Captioner, processor: CaptionProcessor) -> None:
         coverage: Coverage = model.config.get_coverage()
         super().__init__(model, processor, coverage)
+        model.keeps_packed = True  # what is packed for one call serves the next
         check_tokenizers(model.config, processor.encoder_tokenizer, processor.decoder_tokenizer)
 
     def caption(
@@ -95,8 +97,15 @@ def translation_requests(
     options.setdefault("prefix", "none")
     template = request_template(**options)
     return [
-        replace(template, task=TRANSLATION, image=picture, source=source, language=code)
-        for picture, source in zip(pictures, sources, strict=True)
+        replace(
+            template,
+            task=TRANSLATION,
+            image=picture,
+            source=source,
+            language=code,
+            key="" if picture is None else image_name(picture, number),
+        )
+        for number, (picture, source) in enumerate(zip(pictures, sources, strict=True))
         for code in languages_of(language)
     ]
 
@@ -123,15 +132,17 @@ def load(
     image_size_px: int | None = None,
     encoder_tokenizer: str | Path | None = None,
     decoder_tokenizer: str | Path | None = None,
+    quantise: str | None = None,
     verify: bool = False,
 ) -> CaptionPipeline:
     """A captioner and its processor, from a folder or the hub, ready to caption and to translate.
 
     Images are resized to the processor's own size, unless another is given: the published models take 768 px as well.
-    Tokenizers that do not lie beside the model are named, by folder or hub id. `verify` reads every byte that the
+    Tokenizers that do not lie beside the model are named, by folder or hub id. `quantise="int8"` decodes with whole
+    numbers on a CPU: faster, and almost the same texts (docs/performance.md). `verify` reads every byte that the
     folder's manifest covers, where a plain load checks small files whole and a sample of large ones.
     """
-    place = find_device(device)
+    place, rounding = find_device(device), check_quantise(quantise)
     folder = require_model(resolve_folder(path_or_id))
     processor = load_processor(folder, encoder_tokenizer=encoder_tokenizer, decoder_tokenizer=decoder_tokenizer)
     if image_size_px is not None:
@@ -141,6 +152,7 @@ def load(
     model = load_model(folder, dtype=dtype, verify=verify)
     if dtype is None and place.type == "cpu" and model.dtype == torch.float16:
         model = model.float()  # few of a processor's operations know half precision
+    model.quantise = rounding or model.config.quantise
     return CaptionPipeline(model.to(place), processor)
 
 

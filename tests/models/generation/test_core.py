@@ -12,8 +12,9 @@ from babelcap.coverage import Coverage, caption_prompt
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.models import Captioner, CaptionProcessor, GenerationRequest, GenerationResult, GenerationSettings
-from babelcap.models.generation.core import GenerationCore, Prepared, make_batches
+from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.explain import attention_shares, on_grid
+from babelcap.models.generation.preparing import Prepared, make_batches
 
 SETTINGS = GenerationSettings(num_beams=2, max_new_tokens=5)
 CODES = [language.code for language in LANGUAGES]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from babelcap.errors import UserError
 from babelcap.models import Captioner
-from babelcap.models.generation import packing
-from babelcap.models.generation.generate import pad_after_end, top_scores
+from babelcap.models.generation.candidates import top_scores
+from babelcap.models.generation.generate import pad_after_end
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"num_beams": 1},
@@ -105,23 +105,6 @@ def test_ended_sequences_are_padded() -> None:
     assert pad_after_end(sequences, 1, [1], 0).tolist() == [[1, 2, 5, 1, 0, 0], [1, 2, 5, 6, 7, 1]]
 
 
-@pytest.mark.parametrize("allowed", [None, list(range(1, 70))])
-def test_packed_weights_change_no_token(
-    captioner: Captioner, inputs: dict[str, Tensor], allowed: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"num_beams": 3, "max_new_tokens": 10, "allowed_tokens": allowed}
-    plain = captioner.generate(**inputs, **settings)
-    used = []
-    monkeypatch.setattr("babelcap.models.generation.generate.MIN_STEPS", 1)
-    original = packing.packed_product
-    monkeypatch.setattr(packing, "packed_product", lambda *given: used.append(given[2]) or original(*given))
-    assert captioner.generate(**inputs, **settings).tolist() == plain.tolist()
-    num_layers = sum(isinstance(module, torch.nn.Linear) for module in captioner.decoder.modules())
-    assert used == ([6] * (num_layers + 1) if torch.backends.mkl.is_available() else [])
-    assert captioner.head.product is None
-    assert not any("forward" in vars(module) for module in captioner.decoder.modules())
-
-
 @pytest.mark.parametrize("width", [8, 255, 256, 1000, 5120])
 def test_the_best_scores(width: int) -> None:
     scores = torch.randn(3, width, generator=torch.Generator().manual_seed(6))
@@ -138,7 +121,7 @@ def test_a_large_vocabulary(make_captioner: Callable[..., Captioner], inputs: di
     ours = generate(model, inputs, num_beams=4, no_repeat_ngram_size=2)
     assert ours == generate(model, inputs, num_beams=4, no_repeat_ngram_size=2, use_cache=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("babelcap.models.generation.generate.BLOCK_SIZE", 10_000)
+        patch.setattr("babelcap.models.generation.candidates.BLOCK_SIZE", 10_000)
         assert ours == generate(model, inputs, num_beams=4, no_repeat_ngram_size=2)
 
 

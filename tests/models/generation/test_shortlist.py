@@ -33,10 +33,12 @@ def masked(captioner: Captioner, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     """Masks all logits but the allowed, in the whole vocabulary."""
 
     def mask() -> None:
-        original = captioner.head.forward
+        original = captioner.head._finished
         kept = torch.zeros(captioner.config.vocab_size, dtype=torch.bool)
         kept[ALLOWED] = True
-        monkeypatch.setattr(captioner.head, "forward", lambda *inputs: original(*inputs).masked_fill(~kept, -torch.inf))
+        monkeypatch.setattr(
+            captioner.head, "_finished", lambda *inputs: original(*inputs).masked_fill(~kept, -torch.inf)
+        )
 
     return mask
 
@@ -90,7 +92,7 @@ def test_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"de\.json has 2 bytes, its manifest says \d+; build it again"):
         read_shortlist(tmp_path, "de", 90)
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(UserError, match="the shortlist is damaged"):
+    with pytest.raises(UserError, match="expected an object, found a list"):
         read_shortlist(tmp_path, "de", 90)
 
 

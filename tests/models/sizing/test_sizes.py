@@ -28,7 +28,7 @@ def test_parameters_equal_the_published_ones(name: str) -> None:
 def test_micro_sizes_run_forward_and_backward(name: str) -> None:
     torch.manual_seed(0)
     model = Captioner(size_config(name, encoder_vocab_size=60, decoder_vocab_size=90))
-    assert sum(parameter.numel() for parameter in model.parameters()) < 2.5e6
+    assert sum(parameter.numel() for parameter in model.parameters()) < (6e6 if name.endswith("-xl") else 2.5e6)
     assert model.config.image_size_px == 64
     labels = torch.randint(90, (2, 7), generator=torch.Generator().manual_seed(0))
     output = model(input_ids=labels % 60, pixel_values=torch.zeros(2, 3, 64, 64), labels=labels, logits_needed=False)

@@ -1,17 +1,20 @@
 """The model card: what a captioner's folder says of itself, as the README.md that model hubs show."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from babelcap.coverage import Pair
+from babelcap.data.inspect.card import KNOWN_TERMS
 from babelcap.models.checkpoints.files import CARD_FILE, SURGERY_FILE
 from babelcap.models.checkpoints.loading import read_config
 from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.storage import read_json_object, read_text, write_text
 
-# Of what the published captioners are made of; what comes of them keeps to them.
-LICENCES = {"florence": "Florence-2: MIT", "gemma": "Gemma: Gemma Terms of Use"}
+# Of what the published captioners are made of; what comes of them keeps to them. Base models in small, florence-s-HASH
+# and gemma-s-HASH, are this package's own.
+PUBLISHED = {r"florence-2": "florence", r"gemma-\d": "gemma"}
 
 
 def write_card(folder: str | Path, name: str) -> None:
@@ -37,7 +40,8 @@ def model_card(folder: str | Path, name: str) -> str:
     parts = f"{config.encoder_config.kind} encoder, {config.decoder_config.kind} decoder"
     num_parameters = meta_captioner(config).num_parameters()
     languages = [language.code for language in coverage.languages]
-    licences = [text for word, text in LICENCES.items() if any(word in base.lower() for base in bases)]
+    known = (word for pattern, word in PUBLISHED.items() if any(re.search(pattern, base.lower()) for base in bases))
+    licences = [KNOWN_TERMS[word] for word in known]
     header = [
         "---",
         "library_name: babelcap",
@@ -61,6 +65,8 @@ def model_card(folder: str | Path, name: str) -> str:
         f"- Never trained on: {_listed(coverage.hole)}",
         f"- Made of: {', '.join(bases) or 'not stated'}",
         f"- Licences of the parts: {'; '.join(licences) or 'not stated; name them before you publish'}",
+        "- Licences of the training data: not recorded; name them before you publish. Those of the published corpus:",
+        f"  {KNOWN_TERMS['cc12m']}. {KNOWN_TERMS['ccmatrix']}.",
         "",
         "```python",
         "import babelcap",

@@ -21,8 +21,13 @@ def import_checkpoint(
     decoder_tokenizer: str | Path | None = None,
     with_tokenizers: bool = True,
     dtype: torch.dtype | str | None = None,
+    full_coverage: bool = False,
 ) -> Captioner:
-    """Reads a folder, a file of weights beside its config.json or a hub id, and writes a captioner in our format."""
+    """Reads a folder, a file of weights beside its config.json or a hub id, and writes a captioner in our format.
+
+    The published format does not tell what a model was trained on: `full_coverage` says that it was fine-tuned on all
+    pairs, so that no language needs its prefix.
+    """
     checkpoint = Checkpoint(source, pickled=True)
     processor = None
     if with_tokenizers:
@@ -38,6 +43,8 @@ def import_checkpoint(
         )
         check_tokenizers(read_config(checkpoint), processor.encoder_tokenizer, processor.decoder_tokenizer)
     model = build_model(checkpoint, dtype=dtype)
+    if full_coverage:
+        model.config.coverage = model.config.get_coverage().full().model_dump(mode="json")
     save_captioner(output, model, processor)
     model.folder = Path(output)
     return model

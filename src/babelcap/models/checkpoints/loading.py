@@ -1,6 +1,5 @@
 """A captioner out of a folder or the hub, in our format or the published one, with every parameter accounted for."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,8 @@ def check_numbers(values: Any, where: str, field: str = "") -> None:
     elif isinstance(values, list):
         for value in values:
             check_numbers(value, where, field)
-    elif isinstance(values, int | float) and not (math.isfinite(values) and abs(values) <= MAX_NUMBER):
-        raise UserError(f"{where}: {field} is {values:.6g}; no model has such a number, the file may be damaged")
+    elif isinstance(values, int | float) and not abs(values) <= MAX_NUMBER:  # nor one that is no number
+        raise UserError(f"{where}: {field} is {values!r:.40}; no model has such a number, the file may be damaged")
     elif isinstance(values, int) and values > MAX_LAYERS and ("layers" in field or field == "depths"):
         raise UserError(f"{where}: {field} is {values}; at most {MAX_LAYERS} layers can be built")
 

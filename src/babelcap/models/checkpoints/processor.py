@@ -3,6 +3,7 @@
 Saved beside the model: `processor_config.json`, `encoder_tokenizer/` and `decoder_tokenizer/`.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -71,6 +72,12 @@ class CaptionProcessor(ProcessorMixin):
 
     def prompt_ids(self, texts: Sequence[str]) -> list[list[int]]:
         return encode_texts(self.encoder_tokenizer, texts, self.max_prompt_tokens)
+
+    def num_prompt_tokens(self, text: str, read: Sequence[int]) -> int:
+        """How many a prompt has, of which `prompt_ids` gave those that are read."""
+        if len(read) < self.max_prompt_tokens:
+            return len(read)
+        return len(encode_texts(self.encoder_tokenizer, [text], sys.maxsize)[0])
 
     def pad_prompts(self, ids: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         mask = [[1] * len(row) for row in ids]

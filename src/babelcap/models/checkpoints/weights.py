@@ -20,10 +20,12 @@ from transformers.utils import logging
 
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.files import CONFIG_FILE, INDEX_FILE, MODEL_FILES, WEIGHTS_FILE
+from babelcap.models.checkpoints.named import named_folder
 from babelcap.models.checkpoints.pickled import PATTERNS, pickled_files, read_pickled
 from babelcap.models.checkpoints.published import some_names
 from babelcap.storage import read_json_object, require_manifest
 
+SCALES = ".scales"  # behind the name of a weight in whole numbers: what each of its rows is multiplied by
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -67,12 +69,25 @@ class Checkpoint:
         if tensor.is_floating_point() and tensor.dtype.itemsize == 1:
             raise UserError(f"{weight.path}: {name} is of {tensor.dtype}; weights of two bytes or more are needed")
         require_finite(tensor, f"{weight.path}: {name}")
-        return tensor
+        return self._scaled(name, tensor)
+
+    def _scaled(self, name: str, tensor: Tensor) -> Tensor:
+        """A weight in whole numbers as floats again; others as they are."""
+        if tensor.dtype != torch.int8 or name + SCALES not in self._weights:
+            return tensor
+        scales = self.read(name + SCALES)
+        if scales.shape != tensor.shape[:1]:
+            raise UserError(f"{self.folder}: {name + SCALES} does not fit {name}; the file is damaged")
+        return tensor * scales[:, None]
+
+    @property
+    def is_quantised(self) -> bool:
+        return any(name.endswith(SCALES) for name in self._weights)
 
     def read_all(self) -> dict[str, Tensor]:
         if not self._weights:
             raise UserError(f"{self.folder}: no {WEIGHTS_FILE} and no {INDEX_FILE}; this is not a model's folder")
-        return {name: self.read(name) for name in self._weights}
+        return {name: self.read(name) for name in self._weights if not name.endswith(SCALES)}
 
     @cached_property
     def _weights(self) -> dict[str, Weight]:
@@ -116,10 +131,15 @@ class Checkpoint:
 
 
 def resolve_folder(path_or_id: str | Path, *, with_pickled: bool = False) -> Path:
-    """A folder as it is; anything else is a model's name on the hub, from where pickled weights come only if asked."""
+    """A folder as it is, or that of a model known by a name of its own; anything else is a model's name on the hub.
+
+    Pickled weights come from there only if asked.
+    """
     path = Path(path_or_id)
     if path.is_dir():
         return path
+    if (named := named_folder(str(path_or_id))) is not None:
+        return named
     if path.exists():
         raise UserError(f"{path} is a file; name the folder that holds it and its {CONFIG_FILE}")
     if path.is_absolute() or str(path_or_id).startswith(".") or str(path_or_id).count("/") != 1:
@@ -146,6 +166,12 @@ def require_finite(tensor: Tensor, where: str) -> None:
     """One pass over the values: a sum with one that is not finite is not; else it may have overflowed."""
     if not tensor.sum().isfinite() and not tensor.isfinite().all():
         raise UserError(f"{where} holds values that are not finite; the file is damaged, or training diverged")
+
+
+def require_plain(path_or_id: str | Path) -> None:
+    """transformers' own reader would take whole numbers for weights and know nothing of their scales."""
+    if (Path(path_or_id) / CONFIG_FILE).is_file() and Checkpoint(path_or_id).is_quantised:
+        raise UserError(f"{path_or_id}: its weights are quantised; load it with babelcap.load or load_model")
 
 
 def tensor_type(dtype: torch.dtype | str) -> torch.dtype:

@@ -1,54 +1,41 @@
 """The one generation core: requests in, results out, in batches that share what they can.
 
 Requests may differ in language, task and prefix. Those that agree in what a batch must agree in (settings, allowed
-tokens, number of prefix tokens) run together, of similar prompt length; an image is encoded once for all its requests.
+tokens) run together: one that is finished leaves, one that waits enters. An image is encoded once for all its requests.
 """
 
-from collections import defaultdict
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from babelcap.coverage import Coverage, Pair, Style
 from babelcap.errors import UserError
-from babelcap.identification import identify
-from babelcap.models.checkpoints.processor import CaptionProcessor, ImageSource, image_name
-from babelcap.models.generation.explain import Explained, explain
-from babelcap.models.generation.generate import after_end
-from babelcap.models.generation.requests import (
-    OWN_SHORTLIST,
-    GeneratedText,
-    GenerationRequest,
-    GenerationResult,
-    Score,
-    Token,
+from babelcap.models.checkpoints.processor import CaptionProcessor, image_name
+from babelcap.models.generation.generate import PlannedSearch, after_end
+from babelcap.models.generation.preparing import (
+    EncodedImage,
+    EncodedImages,
+    Prepared,
+    allowed_of,
+    image_key,
+    make_batches,
+    make_groups,
+    stack_features,
 )
+from babelcap.models.generation.requests import GenerationRequest, GenerationResult
+from babelcap.models.generation.results import Generated, ResultBuilder
+from babelcap.models.generation.rolling import RollingDecoder, Sample
 from babelcap.models.network.captioner import Captioner
+from babelcap.models.network.encoder import EncoderOutput
 
 WINDOW_BATCHES = 8  # requests that are looked at together, in batches: more share better, fewer answer sooner
-LENGTH_STEP = 16  # prompts this close in length are kept in their order: padding them costs nothing
+MAX_TIMES_READ = 8  # a prompt of more times the tokens that the model reads is not cut but refused
 OnBadImage = Callable[[GenerationRequest, UserError], None]
-
-
-class EncodedImage(NamedTuple):
-    image: ImageSource  # held, so that its identity stays its own
-    features: Tensor | None = None
-    error: UserError | None = None
-
-
-EncodedImages = dict[Hashable, EncodedImage]
-
-
-class Prepared(NamedTuple):
-    number: int  # among all requests
-    request: GenerationRequest
-    prefix: str
-    prefix_ids: list[int]
-    prompt_ids: list[int]
+Found = dict[int, GenerationResult | None]  # by the requests' numbers; None for one whose image cannot be used
 
 
 class GenerationCore:
@@ -56,7 +43,7 @@ class GenerationCore:
         self, model: Captioner, processor: CaptionProcessor, coverage: Coverage, *, identify_language: bool = True
     ) -> None:
         self.model, self.processor, self.coverage = model, processor, coverage
-        self.identify_language = identify_language
+        self.builder = ResultBuilder(model, processor, coverage, identify_language=identify_language)
 
     def generate(
         self,
@@ -76,62 +63,152 @@ class GenerationCore:
             raise UserError(f"batch_size is {batch_size}; it must be at least 1")
         numbered = enumerate(requests)
         encoded: EncodedImages = {}
-        while some := list(islice(numbered, window or WINDOW_BATCHES * batch_size)):
-            prepared = self._prepare(some)
-            wanted = {_image_key(item.request) for item in prepared}
-            encoded = {key: found for key, found in encoded.items() if key in wanted}
-            waiting: dict[int, GenerationResult | None] = {}
-            next_number = prepared[0].number
-            for batch in make_batches(prepared, batch_size):
-                waiting |= self._run_usable(batch, encoded, on_bad_image)
-                while next_number in waiting if in_order else waiting:
-                    result = waiting.pop(next_number if in_order else next(iter(waiting)))
-                    next_number += 1
-                    if result is not None:
-                        yield result
+        with self._packed_kept():
+            while some := list(islice(numbered, window or WINDOW_BATCHES * batch_size)):
+                prepared = self._prepare(some)
+                wanted = {image_key(item.request) for item in prepared}
+                encoded = {key: found for key, found in encoded.items() if key in wanted}
+                waiting: Found = {}
+                next_number = prepared[0].number
+                for found in self._decode(prepared, batch_size, encoded, on_bad_image):
+                    waiting |= found
+                    while next_number in waiting if in_order else waiting:
+                        result = waiting.pop(next_number if in_order else next(iter(waiting)))
+                        next_number += 1
+                        if result is not None:
+                            yield result
 
-    def _run_usable(
+    @contextmanager
+    def _packed_kept(self) -> Iterator[None]:
+        """What is packed for one batch serves the next; after the last it goes, unless it was to stay anyway."""
+        was_kept = self.model.keeps_packed
+        self.model.keeps_packed = True
+        try:
+            yield
+        finally:
+            self.model.keeps_packed = was_kept
+            if not was_kept:
+                self.model.packed_weights.clear()
+
+    def _decode(
+        self, prepared: Sequence[Prepared], batch_size: int, encoded: EncodedImages, on_bad_image: OnBadImage | None
+    ) -> Iterator[Found]:
+        for group in make_groups(prepared):
+            first = group[0].request
+            planned = self.model.plan_search(
+                [item.prefix_ids for item in group], allowed_of(first), first.settings.arguments()
+            )
+            if planned is not None:
+                yield from self._roll(group, planned, batch_size, encoded, on_bad_image)
+                continue
+            for batch in make_batches(group, batch_size):
+                usable, found = self._usable(batch, encoded, on_bad_image)
+                if usable:
+                    results = self._run(usable, stack_features(usable, encoded), *self._encode(usable, encoded))
+                    found |= dict(zip((item.number for item in usable), results, strict=True))
+                yield found
+
+    def _roll(
+        self,
+        group: Sequence[Prepared],
+        planned: PlannedSearch,
+        batch_size: int,
+        encoded: EncodedImages,
+        on_bad_image: OnBadImage | None,
+    ) -> Iterator[Found]:
+        """With full batches: what waits enters when enough are finished."""
+        rules, shortlist, given, max_lengths = planned
+        settings, queue = group[0].request.settings, deque(range(len(group)))
+        samples: dict[int, Sample] = {}
+        unusable: Found = {}
+
+        def take(number: int) -> list[Sample]:
+            new: list[Sample] = []
+            while queue and not new:
+                places = {
+                    group[place].number: place for place in (queue.popleft() for _ in range(min(number, len(queue))))
+                }
+                usable, found = self._usable([group[place] for place in places.values()], encoded, on_bad_image)
+                unusable.update(found)
+                if usable:
+                    for item, states, mask in zip(usable, *self._encode(usable, encoded), strict=True):
+                        place, size = places[item.number], int(mask.sum())
+                        new.append(Sample(place, given[place], states[:size], mask[:size], max_lengths[place]))
+            samples.update({sample.number: sample for sample in new})
+            return new
+
+        # the sum of a search's log-probabilities is the score, unless it chose from fewer tokens or was forced
+        knows_scores = shortlist is None and rules.forced_first is None and not rules.forced_last
+        num_steps = rules.max_length - min(map(len, given))
+        products = self.model.fast_products(shortlist, min(batch_size, len(group)) * rules.num_beams, num_steps)
+        wants_parts = settings.scores and knows_scores
+        decoder = RollingDecoder(self.model, rules, shortlist, products, normalised=wants_parts)
+        finished: list[Generated] = []
+        for place, beams in decoder.run(take, batch_size):
+            sequences = [torch.tensor(beam.tokens) for beam in beams]
+            if shortlist is not None:
+                sequences = [shortlist.to_vocabulary(sequence).cpu() for sequence in sequences]
+            parts = [beam.parts for beam in beams] if wants_parts else None
+            sample = samples.pop(place)
+            finished.append(Generated(group[place], sequences, sample.encoder_states, sample.encoder_mask, parts))
+            if len(finished) * 2 >= batch_size:
+                yield self._found(finished) | unusable
+                finished = []
+                unusable.clear()
+        yield self._found(finished) | unusable
+
+    def _found(self, finished: Sequence[Generated]) -> Found:
+        results = self.builder.results(finished) if finished else []
+        return {found.item.number: result for found, result in zip(finished, results, strict=True)}
+
+    def _usable(
         self, batch: Sequence[Prepared], encoded: EncodedImages, on_bad_image: OnBadImage | None
-    ) -> dict[int, GenerationResult | None]:
-        """Results by the requests' numbers; None for one whose image cannot be used."""
+    ) -> tuple[list[Prepared], Found]:
+        """Those whose image could be encoded, and None for each of the others."""
         self._encode_images(batch, encoded)
-        usable = []
+        usable, unusable = [], []
         for item in batch:
-            image = encoded.get(_image_key(item.request))
+            image = encoded.get(image_key(item.request))
             if image is None or image.error is None:
                 usable.append(item)
             elif on_bad_image is None:
                 raise image.error
             else:
                 on_bad_image(item.request, image.error)
-        results = self._run(usable, _features(usable, encoded)) if usable else []
-        numbers = [item.number for item in batch]
-        return dict.fromkeys(numbers) | dict(zip((item.number for item in usable), results, strict=True))
+                unusable.append(item.number)
+        return usable, dict.fromkeys(unusable)
 
     def _prepare(self, numbered: Sequence[tuple[int, GenerationRequest]]) -> list[Prepared]:
         """Everything that can be wrong with a request, but its image, is wrong here, before anything is computed."""
-        prompts = [self._prompt(request) for _, request in numbered]
+        prompts = [self.prompt_of(request) for _, request in numbered]
         different = list(dict.fromkeys(prompts))
         prompt_ids = dict(zip(different, self.processor.prompt_ids(different), strict=True))
-        prefixes = [self._prefix(request) for _, request in numbered]
+        num_cut = {prompt: self._num_tokens_cut(prompt, ids) for prompt, ids in prompt_ids.items()}
+        prefixes = [self.prefix_of(request) for _, request in numbered]
         prefix_ids = {prefix: self.processor.prefix_ids(prefix) for prefix in set(prefixes)}
         return [
-            Prepared(number, request, prefix, prefix_ids[prefix], prompt_ids[prompt])
+            Prepared(number, request, prefix, prefix_ids[prefix], prompt_ids[prompt], num_cut[prompt])
             for (number, request), prefix, prompt in zip(numbered, prefixes, prompts, strict=True)
         ]
 
-    def _prompt(self, request: GenerationRequest) -> str:
-        language = self.coverage.language(request.language)
-        pair = Pair(self.coverage.task(request.task).name, language.code)
-        if pair not in self.coverage.all_pairs:
-            known = [other.language for other in self.coverage.all_pairs if other.task == pair.task]
-            raise UserError(f"language: there is no {request.task} into '{language.code}' (known: {', '.join(known)})")
+    def _num_tokens_cut(self, prompt: str, read: Sequence[int]) -> int:
+        """A little too long is cut and told; of what is much too long a beginning would say nothing."""
+        num_tokens = self.processor.num_prompt_tokens(prompt, read)
+        if num_tokens > MAX_TIMES_READ * self.processor.max_prompt_tokens:
+            raise UserError(
+                f"the text '{prompt[-40:]}' takes {num_tokens:,} tokens, and the model reads "
+                f"{self.processor.max_prompt_tokens}; give it in pieces, such as sentences"
+            )
+        return num_tokens - len(read)
+
+    def prompt_of(self, request: GenerationRequest) -> str:
+        pair = self.coverage.possible_pair(request.task, request.language)
         try:
             return self.coverage.prompt(pair, Style(request.style), request.source)
         except ValueError as error:
             raise UserError(str(error)) from None
 
-    def _prefix(self, request: GenerationRequest) -> str:
+    def prefix_of(self, request: GenerationRequest) -> str:
         if request.prefix_text is not None:
             return request.prefix_text
         wants_prefix = request.prefix == "always"
@@ -144,7 +221,7 @@ class GenerationCore:
         """The vision tower's work for images that no batch had before."""
         pixels: dict[Hashable, Tensor] = {}
         for item in batch:
-            key, image = _image_key(item.request), item.request.image
+            key, image = image_key(item.request), item.request.image
             if key is None or key in encoded or image is None:
                 continue
             try:
@@ -162,125 +239,44 @@ class GenerationCore:
         """[images, 3, size, size] -> image tokens, as requests take them."""
         return self.model.encode_images(pixels.to(self.model.device, self.model.dtype))
 
-    def _run(self, batch: Sequence[Prepared], features: Tensor | None) -> list[GenerationResult]:
+    @torch.no_grad()
+    def _encode(self, batch: Sequence[Prepared], encoded: EncodedImages) -> tuple[Tensor, Tensor]:
+        """States and mask of image tokens and prompts. Equal prompts of one image are encoded once."""
+        keys = [(image_key(item.request) or id(item.request.image_features), tuple(item.prompt_ids)) for item in batch]
+        places = {key: place for place, key in reversed(list(enumerate(keys)))}
+        different = [batch[place] for place in sorted(places.values())]
+        rows = {keys[place]: row for row, place in enumerate(sorted(places.values()))}
+        inputs = self.processor.pad_prompts([item.prompt_ids for item in different])
+        features, device = stack_features(different, encoded), self.model.device
+        outputs = self.model.encoder(
+            **{name: tensor.to(device) for name, tensor in inputs.items()},
+            image_features=None if features is None else features.to(device, self.model.dtype),
+        )
+        chosen = torch.tensor([rows[key] for key in keys], device=device)
+        return outputs.last_hidden_state[chosen], outputs.attention_mask[chosen]
+
+    def _run(
+        self, batch: Sequence[Prepared], features: Tensor | None, states: Tensor, mask: Tensor
+    ) -> list[GenerationResult]:
+        """By transformers' loop: a batch that starts and ends together."""
         first = batch[0]
         settings, device = first.request.settings, self.model.device
         inputs = self.processor.pad_prompts([item.prompt_ids for item in batch])
-        inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
-        if features is not None:
-            features = features.to(device, self.model.dtype)
         prefixes = torch.tensor([item.prefix_ids for item in batch], device=device) if first.prefix_ids else None
         with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=settings.is_sampled):
             if settings.is_sampled:
                 torch.manual_seed((settings.seed * 1_000_003 + first.number) % 2**63)
             sequences: Tensor = self.model.generate(
-                **inputs,
+                **{name: tensor.to(device) for name, tensor in inputs.items()},
                 **({} if prefixes is None else {"decoder_input_ids": prefixes}),
                 image_features=features,
-                allowed_tokens=_allowed(first.request),
+                encoder_outputs=EncoderOutput(last_hidden_state=states, attention_mask=mask),
+                allowed_tokens=allowed_of(first.request),
                 **settings.arguments(),  # type: ignore[arg-type]
             )
-        explained: list[Explained | None] = [None] * len(sequences)
-        if settings.scores or settings.tokens or settings.attention:
-            explained = list(self._explain(batch, inputs, features, sequences))
-        wholes = self.processor.decode(sequences)
+        num_given = self.model.num_given_tokens(first.prefix_ids)
+        lengths = (~after_end(sequences, num_given, self.model.end_token_ids)).sum(dim=1).tolist()
+        rows = [sequence[:length].cpu() for sequence, length in zip(sequences, lengths, strict=True)]
         size = settings.num_return_sequences
-        return [
-            self._result(
-                item,
-                [
-                    self._text(item, wholes[row], sequences[row], explained[row])
-                    for row in range(number * size, (number + 1) * size)
-                ],
-            )
-            for number, item in enumerate(batch)
-        ]
-
-    def _explain(
-        self, batch: Sequence[Prepared], inputs: dict[str, Tensor], features: Tensor | None, sequences: Tensor
-    ) -> Iterator[Explained]:
-        num_given = self.model.num_given_tokens(batch[0].prefix_ids)
-        behind = after_end(sequences, num_given, self.model.end_token_ids)
-        wants_attention = batch[0].request.settings.attention
-        with torch.no_grad():
-            found = explain(self.model, inputs, features, sequences, behind, attention=wants_attention)
-        for row in range(len(sequences)):
-            attention = None if found.attention is None else found.attention[row].cpu()
-            yield Explained(found.log_probabilities[row].cpu(), found.is_token[row].cpu(), attention)
-
-    def _text(self, item: Prepared, whole: str, ids: Tensor, explained: Explained | None) -> GeneratedText:
-        without_prefix = whole.removeprefix(item.prefix)
-        if explained is None:
-            return GeneratedText(whole, without_prefix)
-        settings, num_given = item.request.settings, self.model.num_given_tokens(item.prefix_ids) - 1
-        num_tokens = int(explained.is_token.sum())
-        chosen = explained.log_probabilities[num_given:num_tokens].double()
-        total = float(chosen.sum())
-        return GeneratedText(
-            whole,
-            without_prefix,
-            Score(total, total / max(1, len(chosen)), len(chosen)),
-            tuple(self._tokens(ids[1 : num_tokens + 1], explained, num_given)) if settings.tokens else (),
-            None if explained.attention is None else explained.attention[:num_tokens],
-        )
-
-    def _tokens(self, ids: Tensor, explained: Explained, num_given: int) -> Iterator[Token]:
-        """A token's text is what it adds to that of those before it: pieces of a word have no text of their own."""
-        tokenizer, written = self.processor.decoder_tokenizer, ""
-        for place, token_id in enumerate(ids.tolist()):
-            whole = tokenizer.decode(ids[: place + 1], skip_special_tokens=True)
-            yield Token(token_id, whole[len(written) :], float(explained.log_probabilities[place]), place < num_given)
-            written = whole
-
-    def _result(self, item: Prepared, texts: Sequence[GeneratedText]) -> GenerationResult:
-        if not self.identify_language:
-            return GenerationResult(item.request, item.prefix, tuple(texts))
-        found = identify(texts[0].without_prefix, self.coverage.languages)  # a prefix was given, not said
-        is_in_language = found.is_in(self.coverage.language(item.request.language))
-        return GenerationResult(item.request, item.prefix, tuple(texts), found.language, is_in_language)
-
-
-def make_batches(prepared: Sequence[Prepared], batch_size: int) -> list[list[Prepared]]:
-    """Batches of what may run together, of similar prompt length; that of the first request comes first."""
-    groups: dict[Hashable, list[Prepared]] = defaultdict(list)
-    for item in prepared:
-        groups[_group_key(item)].append(item)
-    batches = []
-    for group in groups.values():
-        ordered = sorted(group, key=lambda item: len(item.prompt_ids) // LENGTH_STEP)
-        batches += [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
-    return sorted(batches, key=lambda batch: min(item.number for item in batch))
-
-
-def _features(batch: Sequence[Prepared], encoded: EncodedImages) -> Tensor | None:
-    """[rows, image tokens, width] of a batch; None for one without images."""
-    found = [
-        item.request.image_features if item.request.image is None else encoded[_image_key(item.request)].features
-        for item in batch
-    ]
-    given = [features for features in found if features is not None]
-    return torch.stack(given) if given else None
-
-
-def _group_key(item: Prepared) -> Hashable:
-    request = item.request
-    allowed = _allowed(request)
-    given = None if request.image_features is None else tuple(request.image_features.shape)
-    return (
-        request.settings,
-        allowed if isinstance(allowed, str) else id(allowed),
-        len(item.prefix_ids),
-        given or request.image is not None,
-    )
-
-
-def _allowed(request: GenerationRequest) -> str | Sequence[int] | Tensor | None:
-    is_own = isinstance(request.allowed_tokens, str) and request.allowed_tokens == OWN_SHORTLIST
-    return request.language if is_own else request.allowed_tokens
-
-
-def _image_key(request: GenerationRequest) -> Hashable:
-    """Equal for requests of one image; None where there is nothing to encode."""
-    if request.image is None:
-        return None
-    return str(request.image) if isinstance(request.image, str | Path) else id(request.image)
+        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+        return self.builder.results([Generated(*found) for found in zip(batch, parts, states, mask, strict=True)])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from babelcap.data.feed.batches import IGNORED_LABEL
+from babelcap.models.network.encoder import EncoderOutput
 
 if TYPE_CHECKING:
     from babelcap.models.network.captioner import Captioner
@@ -30,26 +30,26 @@ class Explained(NamedTuple):
 
 def explain(
     model: "Captioner",
-    inputs: dict[str, Tensor],
-    features: Tensor | None,
+    encoder_states: Tensor,
+    mask: Tensor,
+    num_image_tokens: int,
     sequences: Tensor,
     after_end: Tensor,
     *,
     attention: bool = False,
 ) -> Explained:
-    """`inputs` are the encoder's, one row a sample; of `sequences` a sample may have several rows."""
+    """`encoder_states` and their `mask` have one row a sample; of `sequences` a sample may have several rows."""
     labels = sequences[:, 1:].masked_fill(after_end[:, 1:], IGNORED_LABEL)
-    with _watched(model, inputs, features, enabled=attention and features is not None) as seen:
+    with _watched(model, mask, enabled=attention and num_image_tokens > 0) as seen:
         losses = model(
-            **inputs,
-            image_features=features,
+            encoder_outputs=EncoderOutput(last_hidden_state=encoder_states, attention_mask=mask),
             labels=labels,
             decoder_input_ids=sequences[:, :-1],
             logits_needed=False,
         ).token_losses
     grid = None
-    if seen and features is not None:
-        shares = torch.stack(seen).mean(dim=0)[:, :, : features.shape[1]]
+    if seen:
+        shares = torch.stack(seen).mean(dim=0)[:, :, :num_image_tokens]
         grid = on_grid(shares, model.config.encoder_config.image_feature_source)
     return Explained(-losses.float(), labels != IGNORED_LABEL, grid)
 
@@ -73,15 +73,13 @@ def on_grid(shares: Tensor, sources: Any) -> Tensor:
 
 
 @contextmanager
-def _watched(
-    model: "Captioner", inputs: dict[str, Tensor], features: Tensor | None, *, enabled: bool
-) -> Iterator[list[Tensor]]:
+def _watched(model: "Captioner", encoder_mask: Tensor, *, enabled: bool) -> Iterator[list[Tensor]]:
     """Collects [rows, queries, encoder positions] of every layer that attends to the encoder."""
     seen: list[Tensor] = []
-    if not enabled or features is None:
+    if not enabled:
         yield seen
         return
-    mask = functional.pad(inputs["attention_mask"], (features.shape[1], 0), value=1).bool()
+    mask = encoder_mask.bool()
 
     def watch(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         states, encoder_states = [

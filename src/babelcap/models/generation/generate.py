@@ -1,20 +1,26 @@
-"""Generation through transformers' GenerationMixin: the encoder runs once, self- and cross-attention are cached.
+"""Generation as transformers' GenerationMixin offers it: the encoder runs once, self- and cross-attention are cached.
 
+Greedy and beam search run in our own loop (rolling.py), all else in transformers'.
 The beams of one sample share its encoder states: keys and values across are neither copied for each beam nor reordered.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig
 
 from babelcap.errors import UserError
-from babelcap.models.generation.caches import generation_cache
-from babelcap.models.generation.packing import MIN_STEPS, packed_for_decoding
+from babelcap.models.generation.hooks import TransformersHooks
+from babelcap.models.generation.packing import FastProducts, PackedWeights, plan_products
+from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rules import INPUTS, as_list, search_rules
+from babelcap.models.generation.searching import SearchRules
 from babelcap.models.generation.shortlist import Shortlist, allowed_ids, check_ids
 
 TOKEN_SETTINGS = (
@@ -39,11 +45,25 @@ NOT_WITH_SHORTLIST = (
     "assistant_model",
     "custom_generate",
 )
-BLOCK_SIZE = 256  # scores looked through at once for the best
 
 
-class CaptionerGeneration(GenerationMixin):
+class PlannedSearch(NamedTuple):
+    """Ids are the shortlist's where there is one."""
+
+    rules: SearchRules
+    shortlist: Shortlist | None
+    given: list[list[int]]  # for each sample, what its decoder starts with
+    max_lengths: list[int]
+
+
+class CaptionerGeneration(TransformersHooks):
     folder: Path | None = None  # where the model was loaded from; its shortlists lie there
+    quantise: str | None  # "int8": decoding multiplies whole numbers
+    keeps_packed = False  # from one generation to the next
+
+    @cached_property
+    def packed_weights(self) -> PackedWeights:
+        return PackedWeights()
 
     @torch.no_grad()
     def generate(
@@ -55,6 +75,19 @@ class CaptionerGeneration(GenerationMixin):
         **kwargs: Any,
     ) -> Any:
         """As in transformers. `allowed_tokens`, a language with a shortlist or token ids, leaves all others out."""
+        try:
+            return self._generate(inputs, generation_config, allowed_tokens, kwargs)
+        finally:
+            if not self.keeps_packed:
+                self.packed_weights.clear()
+
+    def _generate(
+        self,
+        inputs: Tensor | None,
+        generation_config: GenerationConfig | None,
+        allowed_tokens: Any,
+        kwargs: dict[str, Any],
+    ) -> Any:
         if generation_config is not None:
             given = generation_config.to_dict()
             kwargs = {name: given[name] for name in given if given[name] is not None} | kwargs
@@ -65,11 +98,18 @@ class CaptionerGeneration(GenerationMixin):
             if (number := kwargs.pop(new, None)) is not None:
                 kwargs[whole] = num_given + number
         self._keep_within_positions(num_given, kwargs)
-        ends, pad = _as_list(self._setting("eos_token_id", kwargs)), self._setting("pad_token_id", kwargs)
+        ends, pad = as_list(self._setting("eos_token_id", kwargs)), self._setting("pad_token_id", kwargs)
         shortlist = None
         if allowed_tokens is not None:
             shortlist = self._enter_shortlist(allowed_tokens, kwargs)
-        with self._packed(inputs if inputs is not None else kwargs.get("input_ids"), shortlist, num_given, kwargs):
+        input_ids = inputs if inputs is not None else kwargs.get("input_ids")
+        rules = self.own_rules(kwargs)
+        if rules is not None and input_ids is not None:
+            found = self._search(input_ids, rules, shortlist, kwargs)
+            return pad_after_end(found if shortlist is None else shortlist.to_vocabulary(found), num_given, ends, pad)
+        num_rows = 0 if input_ids is None else len(input_ids) * max(self._counts(kwargs))
+        num_steps = (self._setting("max_length", kwargs) or 0) - num_given
+        with self.fast_products(shortlist, num_rows, num_steps).applied():
             outputs = super().generate(inputs, **kwargs)
         sequences = outputs if isinstance(outputs, Tensor) else outputs.sequences
         if shortlist is not None:
@@ -80,17 +120,75 @@ class CaptionerGeneration(GenerationMixin):
         outputs.sequences = sequences
         return outputs
 
-    def _packed(
-        self, inputs: Tensor | None, shortlist: Shortlist | None, num_given: int, kwargs: dict[str, Any]
-    ) -> AbstractContextManager[None]:
-        """Packed weights where a generation is long enough to gain by them."""
-        num_steps = (self._setting("max_length", kwargs) or 0) - num_given
-        use_cache = self._setting("use_cache", kwargs)
-        if inputs is None or num_steps < MIN_STEPS or use_cache is False:
-            return nullcontext()
-        num_beams = max(self._setting(name, kwargs) or 1 for name in ("num_beams", "num_return_sequences"))
+    def own_rules(self, kwargs: dict[str, Any]) -> SearchRules | None:
+        """Of our own search. Where a decoder's windows are shorter than a text, transformers' caches are needed."""
+        given = {name: value for name, value in kwargs.items() if name not in (*INPUTS, "shortlist")}
+        rules = search_rules(self.generation_config, given)
+        window = getattr(self.config.decoder_config, "sliding_window", None)
+        return None if rules is None or (window is not None and rules.max_length >= window) else rules
+
+    def _search(
+        self, input_ids: Tensor, rules: SearchRules, shortlist: Shortlist | None, kwargs: dict[str, Any]
+    ) -> Tensor:
+        encoded = kwargs.get("encoder_outputs")
+        mask = kwargs.get("attention_mask")
+        if encoded is None:
+            inputs = {name: kwargs.get(name) for name in ("pixel_values", "image_features")}
+            encoded = self.encoder(input_ids, attention_mask=mask, **inputs)
+        states, encoder_mask = encoder_states_and_mask(encoded, mask)
+        if encoder_mask is None:
+            encoder_mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
+        prefix = kwargs.get("decoder_input_ids")
+        given = self._given([[]] * len(states) if prefix is None else prefix.tolist(), kwargs)
+        samples = [
+            Sample(number, *parts, rules.max_length)
+            for number, parts in enumerate(zip(given, states, encoder_mask, strict=True))
+        ]
+        products = self.fast_products(shortlist, len(samples) * rules.num_beams, rules.max_length - len(given[0]))
+        decoder = RollingDecoder(self, rules, shortlist, products, normalised=False)
+        found = dict(decoder.run(lambda number: [samples.pop(0) for _ in samples[:number]], len(samples)))
+        rows = [torch.tensor(beam.tokens) for number in sorted(found) for beam in found[number]]
+        pad = self._setting("pad_token_id", kwargs) or 0
+        return pad_sequence(rows, batch_first=True, padding_value=pad).to(states.device)
+
+    def _given(self, prefixes: Sequence[Sequence[int]], kwargs: dict[str, Any]) -> list[list[int]]:
+        """What the decoder starts with: the start token, unless the prefixes bring it themselves."""
+        start = self._setting("decoder_start_token_id", kwargs)
+        starts_itself = any(prefix[0] == start for prefix in prefixes if prefix)
+        return [[*prefix] if starts_itself and prefix else [start, *prefix] for prefix in prefixes]
+
+    def plan_search(
+        self, prefixes: Sequence[Sequence[int]], allowed_tokens: Any, settings: dict[str, Any]
+    ) -> "PlannedSearch | None":
+        """For decoding many samples with full batches, or None where these settings are left to transformers."""
+        kwargs = dict(settings)
+        max_new_tokens = kwargs.pop("max_new_tokens")
+        read = sorted({token for prefix in prefixes for token in prefix})
+        if read:
+            kwargs["decoder_input_ids"] = torch.tensor([read], device=self.device)
+        check_ids(torch.tensor(read), self.config.vocab_size, "prefix")
+        longest = max(map(len, self._given(prefixes, kwargs)))
+        kwargs["max_length"] = longest + max_new_tokens
+        self._keep_within_positions(longest, kwargs)
+        if self.own_rules(kwargs) is None:
+            return None
+        shortlist = None if allowed_tokens is None else self._enter_shortlist(allowed_tokens, kwargs)
+        if shortlist is not None:
+            prefixes = [
+                shortlist.from_vocabulary(torch.tensor(prefix, dtype=torch.long)).tolist() for prefix in prefixes
+            ]
+        rules = self.own_rules(kwargs)
+        assert rules is not None
+        given = self._given(prefixes, kwargs)
+        lengths = [min(rules.max_length, len(tokens) + max_new_tokens) for tokens in given]
+        return PlannedSearch(rules, shortlist, given, lengths)
+
+    def fast_products(self, shortlist: Shortlist | None, num_rows: int, num_steps: int) -> FastProducts:
         weight = self.head_weight if shortlist is None else shortlist.weight
-        return packed_for_decoding(self.decoder, self.head, weight, len(inputs) * num_beams)
+        return plan_products(self, weight, num_rows, num_steps)
+
+    def _counts(self, kwargs: dict[str, Any]) -> list[int]:
+        return [self._setting(name, kwargs) or 1 for name in ("num_beams", "num_return_sequences")]
 
     def _setting(self, name: str, kwargs: dict[str, Any]) -> Any:
         return kwargs[name] if name in kwargs else getattr(self.generation_config, name, None)
@@ -114,7 +212,7 @@ class CaptionerGeneration(GenerationMixin):
 
     @property
     def end_token_ids(self) -> list[int]:
-        return _as_list(self._setting("eos_token_id", {}))
+        return as_list(self._setting("eos_token_id", {}))
 
     def num_given_tokens(self, prefix_ids: Sequence[int]) -> int:
         """How many tokens a sequence has that is started with this prefix, before anything is generated."""
@@ -137,103 +235,18 @@ class CaptionerGeneration(GenerationMixin):
         folder = self.folder or Path(self.name_or_path or ".")  # the latter where transformers itself loaded the model
         allowed = allowed_ids(allowed_tokens, folder, self.config.vocab_size)
         settings = {name: self._setting(name, kwargs) for name in TOKEN_SETTINGS}
-        read = {token for value in settings.values() for token in _as_list(value)}
+        read = {token for value in settings.values() for token in as_list(value)}
         prefix = kwargs.get("decoder_input_ids")
         if prefix is not None:
             read.update(prefix.flatten().tolist())
-        shortlist = Shortlist(allowed, read, self.head_weight)
+        shortlist = self.packed_weights.shortlist(allowed, read, self.head_weight)
         for name, value in settings.items():
-            positions = [shortlist.position(token) for token in _as_list(value)]
+            positions = [shortlist.position(token) for token in as_list(value)]
             kwargs[name] = positions if isinstance(value, list) else next(iter(positions), None)
         if prefix is not None:
             kwargs["decoder_input_ids"] = shortlist.from_vocabulary(prefix)
         kwargs["shortlist"] = shortlist
         return shortlist
-
-    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """After every step. A number that is none would go on as text; one reduction finds it before it is chosen."""
-        if not torch.isfinite(outputs.logits.amax()):
-            raise UserError(
-                "the model's logits are not finite: its weights are damaged, or too large for its type; "
-                "check them with `babelcap model check`, or load it with dtype float32"
-            )
-        return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
-
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
-            cache = generation_cache(self.config.decoder_config, generation_config.max_length)
-            model_kwargs["past_key_values"] = cache
-
-    def _maybe_prepare_encoder_kwargs_for_generation(
-        self, inputs_tensor: Tensor, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        """Image and prompt are encoded once; the pixels are not carried along."""
-        inputs = {name: model_kwargs.pop(name, None) for name in ("pixel_values", "image_features")}
-        if model_kwargs.get("encoder_outputs") is None:
-            mask = model_kwargs.get("attention_mask")
-            model_kwargs["encoder_outputs"] = self.encoder(inputs_tensor, attention_mask=mask, **inputs)
-        return model_kwargs
-
-    def _expand_inputs_for_generation(
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, **model_kwargs: Any
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """What the encoder gave stays one row a sample; the decoder's cross-attention folds the beams."""
-        shared = {name: model_kwargs.pop(name, None) for name in ("encoder_outputs", "attention_mask")}
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(expand_size, False, **model_kwargs)
-        return input_ids, model_kwargs | {name: value for name, value in shared.items() if value is not None}
-
-    def _get_top_k_continuations(
-        self,
-        accumulated_log_probs: Tensor,
-        running_sequences: Tensor,
-        running_beam_indices: Tensor,
-        cur_len: int,
-        decoder_prompt_len: int,
-        do_sample: bool,
-        beams_to_keep: int,
-        num_beams: int,
-        batch_size: int,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """transformers' own, but over a handful of candidates for each beam instead of the whole vocabulary."""
-        vocab_size = accumulated_log_probs.shape[1] // num_beams
-        if do_sample or vocab_size <= 2 * BLOCK_SIZE:
-            return super()._get_top_k_continuations(
-                accumulated_log_probs,
-                running_sequences,
-                running_beam_indices,
-                cur_len,
-                decoder_prompt_len,
-                do_sample,
-                beams_to_keep,
-                num_beams,
-                batch_size,
-            )
-        scores, indices = top_scores(accumulated_log_probs, beams_to_keep)
-        beams = indices // vocab_size
-        sequences = self._gather_beams(running_sequences, beams)
-        sequences[:, :, cur_len] = indices % vocab_size
-        origins = self._gather_beams(running_beam_indices, beams)
-        first_rows = torch.arange(batch_size, device=beams.device)[:, None] * num_beams
-        origins[:, :, cur_len - decoder_prompt_len] = (beams + first_rows).to(origins.dtype)
-        return scores, sequences, origins
-
-
-def top_scores(scores: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The highest scores of each row and where they stand, as torch.topk gives them, in a fraction of its time.
-
-    The best `number` scores lie in the `number` blocks with the best maxima, or behind the last whole block.
-    """
-    num_blocked = scores.shape[1] // BLOCK_SIZE * BLOCK_SIZE
-    maxima = scores[:, :num_blocked].unflatten(1, (-1, BLOCK_SIZE)).amax(dim=-1)
-    blocks = maxima.topk(min(number, maxima.shape[1])).indices
-    inside = torch.arange(BLOCK_SIZE, device=scores.device)
-    rest = torch.arange(num_blocked, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    places = torch.cat([(blocks[..., None] * BLOCK_SIZE + inside).flatten(1), rest], dim=1)
-    best, chosen = scores.gather(1, places).topk(number)
-    return best, places.gather(1, chosen)
 
 
 def pad_after_end(sequences: Tensor, num_given: int, ends: list[int], pad: int | None) -> Tensor:
@@ -250,7 +263,11 @@ def after_end(sequences: Tensor, num_given: int, ends: list[int]) -> Tensor:
     return ended.cumsum(dim=1) > ended.long()
 
 
-def _as_list(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [int(token) for token in value] if isinstance(value, list | tuple | Tensor) else [int(value)]
+def encoder_states_and_mask(outputs: Any, prompt_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Outputs that carry no mask get the prompt's, with ones in front for the image tokens."""
+    states = outputs[0]
+    mask = getattr(outputs, "attention_mask", None)
+    if mask is None and prompt_mask is not None:
+        num_image_tokens = states.shape[1] - prompt_mask.shape[1]
+        mask = functional.pad(prompt_mask, (num_image_tokens, 0), value=1)
+    return states, mask

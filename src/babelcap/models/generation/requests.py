@@ -3,16 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypedDict, get_args
+from typing import TypedDict
 
 from torch import Tensor
 
-from babelcap.coverage import CAPTION, Style
+from babelcap.coverage import CAPTION, Style, check_style
 from babelcap.errors import UserError
+from babelcap.languages import PrefixMode, check_prefix_mode
 from babelcap.models.checkpoints.processor import ImageSource
 
-PrefixMode = Literal["auto", "always", "none"]
-PREFIX_MODES: tuple[PrefixMode, ...] = get_args(PrefixMode)
 OWN_SHORTLIST = "language"  # as allowed tokens: those of the request's language
 DEFAULT_BEAMS = 4
 MAX_TOP_P = 1.0
@@ -67,16 +66,6 @@ class GenerationSettings:
         return found
 
 
-def check_prefix_mode(name: str) -> PrefixMode:
-    for mode in PREFIX_MODES:
-        if mode == name:
-            return mode
-    raise UserError(
-        f"prefix '{name}' is unknown; known are {', '.join(PREFIX_MODES)}, and a text of your own is given as "
-        "prefix_text (--prefix-text)"
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class GenerationRequest:
     """One text that is wanted of one image, or of none."""
@@ -95,8 +84,7 @@ class GenerationRequest:
 
     def __post_init__(self) -> None:
         check_prefix_mode(self.prefix)
-        if self.style not in set(Style):
-            raise UserError(f"style '{self.style}' is unknown; known are {', '.join(Style)}")
+        check_style(self.style)
         if self.image is not None and self.image_features is not None:
             raise UserError("image and image_features are both given; one stands in the other's place")
         if self.source is not None and not self.source.strip():
@@ -157,6 +145,7 @@ class GenerationResult:
     texts: tuple[GeneratedText, ...]  # as many as were asked for, best first
     language_found: str | None = None  # the code of the language that the text is in, where that can be told
     is_in_language: bool | None = None  # whether that is the one asked for; None: cannot be told
+    num_tokens_cut: int = 0  # of a source that is longer than the model reads, the tokens that it did not read
 
     @property
     def text(self) -> str:

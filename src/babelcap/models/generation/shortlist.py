@@ -16,7 +16,7 @@ from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.languages import find_language
 from babelcap.models.checkpoints.files import SHORTLIST_FILES
-from babelcap.storage import read_json, require_manifest, update_manifest, write_json
+from babelcap.storage import read_json_object, require_manifest, update_manifest, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,9 +35,16 @@ class Shortlist:
         self.blocked = ~torch.isin(self.ids, allowed)
         self.weight = weight.detach()[self.ids]
 
+    def to(self, device: torch.device) -> None:
+        self.ids, self.blocked, self.weight = (part.to(device) for part in (self.ids, self.blocked, self.weight))
+
     def from_vocabulary(self, ids: Tensor) -> Tensor:
         """Positions in the shortlist of ids of the whole vocabulary, all of which must be in it."""
         return torch.searchsorted(self.ids, ids.to(self.ids.device))
+
+    def positions(self, ids: Sequence[int]) -> list[int]:
+        found: list[int] = self.from_vocabulary(torch.tensor(ids, dtype=torch.long)).tolist()
+        return found
 
     def to_vocabulary(self, positions: Tensor) -> Tensor:
         return self.ids[positions]
@@ -128,13 +135,12 @@ def read_shortlist(folder: str | Path, language: str, vocab_size: int) -> Tensor
             f"build it with `babelcap model shortlist CORPUS --language {language}`"
         )
     require_manifest(folder, only=SHORTLIST_FILES, advice="build it again with `babelcap model shortlist`")
-    values = read_json(path)
-    try:
-        ids = torch.tensor(values["token_ids"], dtype=torch.long)
-        written_for = int(values["vocab_size"])
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: no list of token ids; the shortlist is damaged, build it again") from None
+    values = read_json_object(path)
+    found, written_for = values.get("token_ids"), values.get("vocab_size")
+    if not isinstance(found, list) or not all(type(token_id) is int and abs(token_id) < 2**62 for token_id in found):
+        raise UserError(f"{path}: no list of token ids; the shortlist is damaged, build it again")
     if written_for != vocab_size:
         raise UserError(f"{path}: built for a vocabulary of {written_for} tokens, this model's has {vocab_size}")
+    ids = torch.tensor(found, dtype=torch.long)
     check_ids(ids, vocab_size, str(path))
     return ids

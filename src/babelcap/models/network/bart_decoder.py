@@ -3,9 +3,9 @@
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BartConfig
-from transformers.models.bart.modeling_bart import BartAttention, BartDecoder
+from transformers.models.bart.modeling_bart import BartAttention, BartDecoder, BartLearnedPositionalEmbedding
 
 from babelcap.models.network.attention import fold_beams
 
@@ -49,11 +49,23 @@ class SharedCrossAttention(BartAttention):
         return attended.view_as(hidden_states), weights
 
 
+class PositionEmbedding(BartLearnedPositionalEmbedding):
+    """BART's, where rows may stand at different positions: transformers' decoder counts one for all of them."""
+
+    given: Tensor | None = None  # [rows, tokens], during a call
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.given is None:
+            return super().forward(*args, **kwargs)
+        return nn.Embedding.forward(self, self.given + self.offset)
+
+
 class BartTextDecoder(BartDecoder):
     config_class = BartDecoderConfig
 
     def __init__(self, config: BartDecoderConfig) -> None:
         super().__init__(config)
+        self.embed_positions.__class__ = PositionEmbedding  # not made anew: that would draw random numbers
         for index, layer in enumerate(self.layers):
             layer.encoder_attn = SharedCrossAttention(
                 config.d_model,
@@ -64,3 +76,10 @@ class BartTextDecoder(BartDecoder):
                 layer_idx=index,
             )
         self.post_init()
+
+    def forward(self, *args: Any, position_ids: Tensor | None = None, **kwargs: Any) -> Any:
+        self.embed_positions.given = position_ids
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            self.embed_positions.given = None

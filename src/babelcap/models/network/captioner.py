@@ -4,6 +4,7 @@ logits = softcap(E h), loss = mean over all target tokens of -log p(token). Imag
 here, so `input_ids` are the prompt's only.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +19,10 @@ from transformers.modeling_outputs import ModelOutput
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.models.checkpoints.files import MODEL_FILES
-from babelcap.models.checkpoints.weights import require_finite
-from babelcap.models.generation.generate import CaptionerGeneration
-from babelcap.models.generation.packing import Product
+from babelcap.models.checkpoints.weights import require_finite, require_plain
+from babelcap.models.generation.candidates import chunk_bounds
+from babelcap.models.generation.generate import CaptionerGeneration, encoder_states_and_mask
+from babelcap.models.generation.products import Product
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
@@ -46,19 +48,30 @@ class Head(nn.Module):
     def __init__(self, softcap: float | None) -> None:
         super().__init__()
         self.softcap = softcap
-        self.product: Product | None = None  # during a generation: the same product, by weights packed for it
+        self.products: Sequence[Product] = ()  # during a generation: of each chunk of the vocabulary, the fastest known
 
     def forward(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None = None) -> Tensor:
+        if self.products:
+            return torch.cat([logits for _, logits in self.chunks(states, weight, shortlist)], dim=-1)
         scaled = states if self.softcap is None else states / self.softcap
-        if self.product is not None:
-            logits = self.product(scaled)
-        else:
-            logits = functional.linear(scaled, weight if shortlist is None else shortlist.weight)
+        return self._finished(functional.linear(scaled, weight if shortlist is None else shortlist.weight), shortlist)
+
+    def chunks(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None) -> Iterator[tuple[int, Tensor]]:
+        """The same logits in float32, some of the vocabulary at a time, each with the place of its first."""
+        scaled = states if self.softcap is None else states / self.softcap
+        rows = weight if shortlist is None else shortlist.weight
+        for number, (start, end) in enumerate(chunk_bounds(len(rows))):
+            logits = self.products[number](scaled) if self.products else functional.linear(scaled, rows[start:end])
+            yield start, self._finished(logits, shortlist, start).float()
+
+    def _finished(self, logits: Tensor, shortlist: Shortlist | None, start: int = 0) -> Tensor:
         if self.softcap is not None and torch.is_grad_enabled():
             logits = torch.tanh(logits) * self.softcap
         elif self.softcap is not None:
             logits = logits.tanh_().mul_(self.softcap)  # in place: the logits are large
-        return logits if shortlist is None else logits.masked_fill_(shortlist.blocked, -torch.inf)
+        if shortlist is None:
+            return logits
+        return logits.masked_fill_(shortlist.blocked[start : start + logits.shape[-1]], -torch.inf)
 
 
 class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
@@ -78,7 +91,10 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.encoder = ENCODERS[config.encoder_config.kind].module_class(config.encoder_config)
         self.decoder = DECODERS[config.decoder_config.kind].module_class(config.decoder_config)
+        if hasattr(self.encoder, "share_embedding"):
+            self.encoder.share_embedding(self.decoder.embed_tokens)
         self.head = Head(config.decoder_config.logit_softcap)
+        self.quantise = config.quantise
         self.post_init()
 
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **options: Any) -> None:
@@ -102,6 +118,7 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         if path_or_id is not None:
             options["use_safetensors"] = True
             require_manifest(path_or_id, only=MODEL_FILES)
+            require_plain(path_or_id)
         loaded = super().from_pretrained(path_or_id, *arguments, **options)
         if path_or_id is not None:
             for name, parameter in (loaded[0] if isinstance(loaded, tuple) else loaded).named_parameters():
@@ -156,8 +173,8 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         """With labels and `logits_needed=False` the loss is computed in chunks and the logits never exist as a whole.
 
         The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number. The
-        decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids
-        and logits of the decoder are positions in the shortlist.
+        decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids,
+        labels and logits of the decoder are positions in the shortlist.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -191,8 +208,9 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
                 loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
                 loss = loss / num_items
             else:
+                weight = self.head_weight if shortlist is None else shortlist.weight
                 loss, token_losses = target_token_losses(
-                    states, self.head_weight, labels, 1 / num_items, softcap=self.head.softcap
+                    states, weight, labels, 1 / num_items, softcap=self.head.softcap
                 )
         return CaptionerOutput(
             loss=loss,
@@ -203,13 +221,3 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             encoder_last_hidden_state=encoder_states,
             image_features=encoder_outputs.get("image_features") if isinstance(encoder_outputs, dict) else None,
         )
-
-
-def encoder_states_and_mask(outputs: Any, prompt_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Outputs that carry no mask get the prompt's, with ones in front for the image tokens."""
-    states = outputs[0]
-    mask = getattr(outputs, "attention_mask", None)
-    if mask is None and prompt_mask is not None:
-        num_image_tokens = states.shape[1] - prompt_mask.shape[1]
-        mask = functional.pad(prompt_mask, (num_image_tokens, 0), value=1)
-    return states, mask

@@ -34,6 +34,7 @@ class CaptionerConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     coverage: dict | None = None  # as `Coverage` dumps it; without one the published coverage holds
     image_size_px: int = 224  # what the processor resizes to
+    quantise: str | None = None  # "int8": the decoder's weights are rounded, and decoding multiplies whole numbers
 
     def __post_init__(self, **kwargs: Any) -> None:
         # Before transformers' own step, which knows one class for each part; these are chosen by their kind.

@@ -3,6 +3,7 @@
 encoder states = BART([image tokens; prompt tokens]): the image tokens stand in front of the prompt.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -70,6 +71,16 @@ class FlorenceEncoderConfig(PreTrainedConfig):
     def vocab_size(self) -> int:
         return int(self.text_config.vocab_size)
 
+    @property
+    def tower_settings(self) -> list[Any]:
+        """All settings that an image's tokens depend on."""
+        values = self.to_dict()
+        return [self.kind, values["vision_config"], values["image_feature_source"]]
+
+    def num_image_tokens(self, image_size_px: int) -> int:
+        positions = math.ceil(image_size_px / math.prod(self.vision_config.patch_stride)) ** 2
+        return sum(1 if source == SPATIAL_MEAN else positions for source in self.image_feature_source)
+
 
 class FlorenceProjector(Florence2MultiModalProjector):
     """transformers gives [mean; positions]; the order and the choice of the two follow the configuration here."""
@@ -112,6 +123,10 @@ class FlorenceEncoder(PreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_encoder.embed_tokens
+
+    def image_modules(self) -> list[nn.Module]:
+        """All that `encode_images` runs through."""
+        return [self.vision_tower, self.projector]
 
     def encode_images(self, pixel_values: Tensor) -> Tensor:
         """[batch, 3, height, width] -> the projected image tokens [batch, tokens, hidden_size]."""

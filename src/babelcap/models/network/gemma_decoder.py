@@ -28,7 +28,14 @@ class CrossAttentionSettings:
     encoder_hidden_size: int
     cross_attention_every: int
     cross_attention_layers: list[int] | None
+    cross_attention_heads: int | None
+    cross_attention_head_dim: int | None
+    cross_attention_pre_norm: bool
     num_hidden_layers: int
+    head_dim: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    query_pre_attn_scalar: int
     final_logit_softcapping: float | None
 
     def layers_with_cross_attention(self) -> list[int]:
@@ -36,6 +43,13 @@ class CrossAttentionSettings:
         if self.cross_attention_layers is not None:
             return list(self.cross_attention_layers)
         return list(range(0, self.num_hidden_layers, self.cross_attention_every))
+
+    def cross_attention_shape(self) -> tuple[int, int, int, float]:
+        """Heads of queries, heads of keys, their width and the scaling: Gemma's own, unless heads are named."""
+        if self.cross_attention_heads is None:
+            return self.num_attention_heads, self.num_key_value_heads, self.head_dim, self.query_pre_attn_scalar**-0.5
+        width = self.cross_attention_head_dim or self.head_dim
+        return self.cross_attention_heads, self.cross_attention_heads, width, width**-0.5
 
     @property
     def logit_softcap(self) -> float | None:
@@ -50,6 +64,9 @@ class Gemma2DecoderConfig(CrossAttentionSettings, Gemma2Config):
     encoder_hidden_size: int = 1024
     cross_attention_every: int = 1
     cross_attention_layers: list[int] | None = None
+    cross_attention_heads: int | None = None  # where named: each has keys and values of its own
+    cross_attention_head_dim: int | None = None
+    cross_attention_pre_norm: bool = False  # of the queries; the published models have none
     decoder_start_token_id: int | None = 1
 
 
@@ -61,6 +78,9 @@ class Gemma3DecoderConfig(CrossAttentionSettings, Gemma3TextConfig):
     encoder_hidden_size: int = 1024
     cross_attention_every: int = 1
     cross_attention_layers: list[int] | None = None
+    cross_attention_heads: int | None = None  # where named: each has keys and values of its own
+    cross_attention_head_dim: int | None = None
+    cross_attention_pre_norm: bool = False  # of the queries; the published models have none
     decoder_start_token_id: int | None = 1
 
 
@@ -68,12 +88,10 @@ class CrossAttention(nn.Module):
     def __init__(self, config: Any, layer_index: int) -> None:
         super().__init__()
         self.layer_index = layer_index
-        self.head_dim = config.head_dim
-        self.scaling = config.query_pre_attn_scalar**-0.5
+        num_heads, num_key_heads, self.head_dim, self.scaling = config.cross_attention_shape()
         self.softcap = config.attn_logit_softcapping
         self.dropout = config.attention_dropout
-        query_size = config.num_attention_heads * config.head_dim
-        key_size = config.num_key_value_heads * config.head_dim
+        query_size, key_size = num_heads * self.head_dim, num_key_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, query_size, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.encoder_hidden_size, key_size, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.encoder_hidden_size, key_size, bias=config.attention_bias)
@@ -110,6 +128,10 @@ class GatedCrossAttentionLayer(GradientCheckpointingLayer):
         self.encoder_attn = CrossAttention(config, layer_index)
         norm = type(layer.post_attention_layernorm)
         self.post_encoder_attention_layernorm = norm(config.hidden_size, eps=config.rms_norm_eps)
+        has_pre_norm = config.cross_attention_pre_norm
+        self.pre_encoder_attention_layernorm = (
+            norm(config.hidden_size, eps=config.rms_norm_eps) if has_pre_norm else None
+        )
         self.encoder_attn_gate = nn.Parameter(torch.zeros(1))
 
     def forward(
@@ -134,9 +156,9 @@ class GatedCrossAttentionLayer(GradientCheckpointingLayer):
         )
         hidden_states = hidden_states + self.post_attention_layernorm(attended)
         if encoder_hidden_states is not None:
-            crossed = self.encoder_attn(
-                hidden_states, encoder_hidden_states, encoder_attention_mask, encoder_decoder_cache
-            )
+            pre_norm = self.pre_encoder_attention_layernorm
+            asking = hidden_states if pre_norm is None else pre_norm(hidden_states)
+            crossed = self.encoder_attn(asking, encoder_hidden_states, encoder_attention_mask, encoder_decoder_cache)
             crossed = self.post_encoder_attention_layernorm(crossed)
             hidden_states = hidden_states + torch.tanh(self.encoder_attn_gate) * crossed
         computed = self.mlp(self.pre_feedforward_layernorm(hidden_states))

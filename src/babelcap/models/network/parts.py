@@ -1,7 +1,9 @@
 """The encoders and decoders a captioner can be made of. Another one is a new file and a row here.
 
-An encoder's forward takes the prompt's ids and mask, pixels or image features, and gives an `EncoderOutput`. A
-decoder's takes ids, mask, the encoder's states and mask and an `EncoderDecoderCache`; its `embed_tokens` is the head.
+An encoder's forward takes the prompt's ids and mask, pixels or image features, and gives an `EncoderOutput`; one with
+`share_embedding` reads the prompt with the decoder's embedding. Its frozen part is `vision_tower`, whose settings its
+configuration names as `tower_settings`. A decoder's takes ids, mask, the encoder's states and mask and an
+`EncoderDecoderCache`; its `embed_tokens` is the head.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from transformers import PreTrainedConfig
 
 from babelcap.models.network.bart_decoder import BartDecoderConfig, BartTextDecoder
 from babelcap.models.network.encoder import FlorenceEncoder, FlorenceEncoderConfig
+from babelcap.models.network.features_encoder import FeaturesEncoder, FeaturesEncoderConfig
 from babelcap.models.network.gemma_decoder import (
     Gemma2DecoderConfig,
     Gemma2TextDecoder,
@@ -24,7 +27,10 @@ class Part(NamedTuple):
     module_class: type[nn.Module]
 
 
-ENCODERS: dict[str, Part] = {"florence2": Part(FlorenceEncoderConfig, FlorenceEncoder)}
+ENCODERS: dict[str, Part] = {
+    "florence2": Part(FlorenceEncoderConfig, FlorenceEncoder),
+    "features": Part(FeaturesEncoderConfig, FeaturesEncoder),
+}
 DECODERS: dict[str, Part] = {
     "bart": Part(BartDecoderConfig, BartTextDecoder),
     "gemma2": Part(Gemma2DecoderConfig, Gemma2TextDecoder),

@@ -105,8 +105,10 @@ class _MacCounter(TorchDispatchMode):
     @contextmanager
     def parts_of(self, model: nn.Module) -> Iterator[None]:
         handles = []
+        modules = dict(model.named_modules())
         for part, name in PARTS.items():
-            module = model.get_submodule(name)
+            if (module := modules.get(name)) is None:  # not every encoder has a projector
+                continue
             handles += [module.register_forward_pre_hook(self._enter(part)), module.register_forward_hook(self._leave)]
         try:
             yield

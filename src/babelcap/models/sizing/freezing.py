@@ -10,8 +10,9 @@ from torch import nn
 
 from babelcap.errors import UserError
 
-CROSS_ATTENTION = r"decoder\.layers\.\d+\.(post_)?encoder_att(n|ention).*"  # with its norm and gate, of both families
+CROSS_ATTENTION = r"decoder\.layers\.\d+\.(post_|pre_)?encoder_att(n|ention).*"  # with norms and gate, of both families
 GEMMA_LAYERS_AND_NORM = r"decoder\.(layers\.\d+|norm)\..*"
+DECODER = r"decoder\..*"
 VISION = r"encoder\.(vision_tower|projector)\..*"
 
 Rules = tuple[tuple[str, bool], ...]
@@ -43,6 +44,12 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
             "vision tower and projector frozen; the whole decoder trains, a Gemma one too",
             bart=((VISION, False),),
             gemma=((VISION, False),),
+            otherwise=True,
+        ),
+        "bridge": Policy(
+            "of encoder and decoder what joins them: all of the encoder but its vision tower, and cross-attention",
+            bart=((VISION, False), (CROSS_ATTENTION, True), (DECODER, False)),
+            gemma=((VISION, False), (CROSS_ATTENTION, True), (DECODER, False)),
             otherwise=True,
         ),
         "all": Policy("everything trains", bart=(), gemma=(), otherwise=True),
@@ -100,7 +107,7 @@ def trained_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 PARTS = (
     (r"encoder\.vision_tower\..*", "vision tower"),
-    (r"encoder\.projector\..*", "projector"),
+    (r"encoder\.(projector|image_projection|prompt_projection)\..*", "projector"),
     (r"encoder\.text_encoder\.embed_tokens\..*", "encoder embedding"),
     (r"encoder\.text_encoder\..*", "text encoder"),
     (r"decoder\.embed_tokens\..*", "decoder embedding and head"),

@@ -1,6 +1,5 @@
 """What a model is and costs: P, Pt of each phase, MACs of a forward pass, memory. Counted without any weights."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +93,13 @@ def _memory(
 def _cache_numbers(config: CaptionerConfig, image_size_px: int) -> int:
     """Keys and values of one sequence: of its own tokens, and of the encoder's where a layer attends to them."""
     decoder = config.decoder_config
-    stride = math.prod(config.encoder_config.vision_config.patch_stride)
-    num_encoder_states = 1 + math.ceil(image_size_px / stride) ** 2 + NUM_ENCODER_TOKENS
+    num_encoder_states = config.encoder_config.num_image_tokens(image_size_px) + NUM_ENCODER_TOKENS
     if decoder.kind == "bart":
-        width, num_crossing = decoder.d_model, decoder.decoder_layers
+        width = crossing_width = decoder.d_model
+        num_crossing = decoder.decoder_layers
     else:
-        width, num_crossing = (
-            decoder.num_key_value_heads * decoder.head_dim,
-            len(decoder.layers_with_cross_attention()),
-        )
-    return int(2 * width * (decoder.num_hidden_layers * NUM_DECODER_TOKENS + num_crossing * num_encoder_states))
+        _, num_heads, head_width, _ = decoder.cross_attention_shape()
+        width, crossing_width = decoder.num_key_value_heads * decoder.head_dim, num_heads * head_width
+        num_crossing = len(decoder.layers_with_cross_attention())
+    own = width * decoder.num_hidden_layers * NUM_DECODER_TOKENS
+    return int(2 * (own + crossing_width * num_crossing * num_encoder_states))

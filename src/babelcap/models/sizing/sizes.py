@@ -1,4 +1,4 @@
-"""The sizes as data: the four published ones and the micro ones of both families.
+"""The sizes as data: the four published ones, the micro ones of both families, and those for photographs.
 
 A size is what the encoder and the decoder are made of; `size_config` turns it into a captioner's configuration.
 """
@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from babelcap.errors import UserError
+from babelcap.models.network.backbones import LITE
+from babelcap.models.network.bridge import BridgeConfig, bridge_values
 from babelcap.models.network.configuration import CaptionerConfig
 
 
@@ -24,6 +26,7 @@ class Size:
     decoder_vocab_size: int
     gemma: Mapping[str, Any] | None = None
     image_size_px: int = 224
+    bridge: BridgeConfig | None = None  # in place of vision and bart: frozen features and Gemma-3, joined
 
     @property
     def family(self) -> str:
@@ -106,7 +109,22 @@ def _micro(family: str, width: int, num_layers: int) -> Size:
     )
 
 
-MICRO_SHAPES = {"s": (48, 2), "m": (80, 2), "l": (128, 3)}
+# Gemma-3-270M on EfficientNet-Lite0, by bridges of three widths: what trains differs, what is frozen does not.
+GEMMA_3_270M = _gemma(640, 18, 4, 1, 256, 2048, query_pre_attn_scalar=256, sliding_window=512)
+BRIDGES = {
+    "s": BridgeConfig(layers=(12,), num_heads=4, width=128, num_encoder_heads=2, feed_forward_width=256),
+    "m": BridgeConfig(layers=(9, 15), num_heads=8, width=192, num_encoder_heads=3, feed_forward_width=512),
+    "l": BridgeConfig(),
+}
+
+
+def _photos(bridge: BridgeConfig) -> Size:
+    nothing: Mapping[str, Any] = MappingProxyType({})
+    base = "EfficientNet-Lite0 + Gemma-3-270M"
+    return Size(base, nothing, nothing, 262_144, 262_144, GEMMA_3_270M, bridge.image_size_px, bridge)
+
+
+MICRO_SHAPES = {"xs": (24, 2), "s": (48, 2), "m": (80, 2), "l": (128, 3), "xl": (208, 4)}
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
         "0.4B": Size("Florence-2-base", FLORENCE_BASE_VISION, FLORENCE_BASE, 51_328, 257_024),
@@ -123,6 +141,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         for family in ("florence", "gemma")
         for letter, (width, num_layers) in MICRO_SHAPES.items()
     }
+    | {f"photos-{letter}": _photos(bridge) for letter, bridge in BRIDGES.items()}
 )
 
 
@@ -144,8 +163,11 @@ def size_config(
 ) -> CaptionerConfig:
     """The configuration of a size. A micro size takes the vocabularies of the tokenizers it is trained with."""
     size = get_size(name)
-    bart = dict(size.bart)
     words = decoder_vocab_size or size.decoder_vocab_size
+    if size.bridge is not None:
+        decoder = {"kind": "gemma3", "vocab_size": words, **(size.gemma or {})}
+        return CaptionerConfig(**(bridge_values(size.bridge, [{"kind": LITE}], decoder) | others))
+    bart = dict(size.bart)
     if size.gemma is None:
         decoder = {"kind": "bart", "vocab_size": words, **bart}
     else:

@@ -30,7 +30,7 @@ GEMMA_KEYS: tuple[tuple[str, str], ...] = ((r"model\.(embed_tokens\.weight|norm\
 TIED = r"(?:model\.)?language_model\.(?:model\.)?(?:(?:encoder|decoder)\.embed_tokens|lm_head)\.weight|lm_head\.weight"
 BIAS = r"(?:model\.)?(?:language_model\.)?final_logits_bias"
 CROSS_NORM = r"decoder\.layers\.(\d+)\.post_encoder_attention_layernorm\.weight"
-CROSS_ZERO = r"decoder\.layers\.\d+\.encoder_attn(_gate|\.[qkvo]_proj\.bias)"
+CROSS_ZERO = r"decoder\.layers\.\d+\.(encoder_attn(_gate|\.[qkvo]_proj\.bias)|pre_encoder_attention_layernorm\.weight)"
 CROSS_WEIGHT = r"decoder\.layers\.\d+\.encoder_attn\.[qkvo]_proj\.weight"
 
 

@@ -20,7 +20,7 @@ from torch.nn.functional import embedding_bag
 
 from babelcap.errors import UserError
 from babelcap.models.surgery.token_text import Alphabet, SourceEncoder
-from babelcap.storage import atomic_file, write_json
+from babelcap.storage import atomic_file, parse_json, write_json
 
 ROLES = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
 # Where a tokenizer has no token of a role, the one that does its work there.
@@ -64,6 +64,16 @@ class TokenMap:
         remapped[: self.num_target_tokens][mapped] = means[mapped]
         return remapped.to(embedding.dtype)
 
+    def check(self) -> None:
+        """Raises ValueError where offsets do not rise from 0 to the number of pieces, or a piece is no source token."""
+        offsets, pieces = self.offsets, self.pieces
+        if offsets.ndim != 1 or pieces.ndim != 1 or offsets.is_floating_point() or pieces.is_floating_point():
+            raise ValueError("offsets and pieces are rows of integers")
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(pieces) or bool((offsets.diff() < 0).any()):
+            raise ValueError("offsets do not fit the pieces")
+        if bool(((pieces < 0) | (pieces >= self.num_source_tokens)).any()):
+            raise ValueError("a piece is no token of the source")
+
     def summary(self) -> dict[str, Any]:
         counts = Counter(self.offsets.diff().tolist())
         return {
@@ -93,21 +103,22 @@ class TokenMap:
         path = Path(folder) / "token_map.safetensors"
         try:
             with safe_open(path, "pt") as file:
-                summary = json.loads(file.metadata()["summary"])
-                offsets, pieces = file.get_tensor("offsets"), file.get_tensor("pieces")
+                summary = parse_json(file.metadata()["summary"], path)
+                loaded = cls(
+                    offsets=file.get_tensor("offsets"),
+                    pieces=file.get_tensor("pieces"),
+                    num_source_tokens=int(summary["num_source_tokens"]),
+                    unmapped={int(token_id): str(token) for token_id, token in summary["unmapped"].items()},
+                    specials=dict(summary["specials"]),
+                    source_hash=str(summary["source_tokenizer_sha256"]),
+                    target_hash=str(summary["target_tokenizer_sha256"]),
+                )
+                loaded.check()
         except FileNotFoundError:
             raise UserError(f"{path}: no such file; `babelcap model prepare` writes it") from None
-        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise UserError(f"{path} is not a token map ({error}); it may be damaged or of another kind") from None
-        return cls(
-            offsets=offsets,
-            pieces=pieces,
-            num_source_tokens=summary["num_source_tokens"],
-            unmapped={int(token_id): token for token_id, token in summary["unmapped"].items()},
-            specials=summary["specials"],
-            source_hash=summary["source_tokenizer_sha256"],
-            target_hash=summary["target_tokenizer_sha256"],
-        )
+        return loaded
 
 
 def build_token_map(source: Any, target: Any) -> TokenMap:

@@ -1,0 +1,117 @@
+"""The ways to compute states weight^T + bias with a few rows of states, as each step of decoding does.
+
+All give the same numbers up to rounding, but int8, whose weights and states are rounded to whole numbers:
+w = scale_w q_w for each output, x = scale_x (q_x - zero) for each row. Which is fastest depends on processor and shape
+(choosing.py). Results have no gradient.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Product = Callable[[Tensor], Tensor]
+MAX_ROWS = 256  # of states; with more, the usual product is at its best
+
+PLAIN, MKL, ONEDNN, WEIGHTS_FIRST, INT8 = "plain", "mkl", "onednn", "weights first", "int8"
+MIN_INT8_WEIGHTS = 2**19  # a smaller matrix is multiplied before its states are rounded; it stays as it is
+LARGEST = 127  # of a weight in int8
+
+
+class Kind(NamedTuple):
+    make: Callable[[Tensor, Tensor | None, int], Product]  # weight, bias, number of rows it is made for
+    is_known: Callable[[], bool]  # whether this build of torch has it
+    bytes_a_weight: int  # of the copy that it keeps
+
+
+def _plain(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    return lambda states: functional.linear(states, weight, bias)
+
+
+def _mkl(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    """MKL's own layout, for exactly so many rows; it multiplies others in the usual way."""
+    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, num_rows)
+    return lambda states: torch.ops.mkl._mkl_linear(states, packed, weight, bias, num_rows)
+
+
+def _onednn(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, num_rows)
+    return lambda states: torch.ops.mkldnn._linear_pointwise(states, packed, bias, "none", [], "")
+
+
+def _weights_first(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    def multiply(states: Tensor) -> Tensor:
+        found = torch.matmul(weight, states.flatten(0, -2).t()).t().contiguous()
+        if bias is not None:
+            found += bias
+        return found.unflatten(0, states.shape[:-1])
+
+    return multiply
+
+
+def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    rounded, scales = round_weight(weight)
+    packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+    zeros = torch.zeros(len(scales), dtype=torch.int64)
+    largest, zero = (127, 128) if _has_exact_sums() else (63, 64)
+
+    def multiply(states: Tensor) -> Tensor:
+        scale = states.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(largest)
+        whole = torch.round(states / scale).add_(zero).to(torch.uint8)
+        found = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        found *= scale  # a row's own, so that an outlier in one row costs the others nothing
+        return found if bias is None else found.add_(bias)
+
+    return multiply
+
+
+@cache
+def _has_exact_sums() -> bool:
+    """Processors without VNNI add pairs of products in 16 bits: with 7 bits of the states they do not overflow."""
+    return bool(torch.cpu._is_vnni_supported())
+
+
+def round_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[outputs, inputs] -> whole numbers from -127 to 127, and a scale for each output.
+
+    What was rounded once is rounded to the same again: the largest of a row is 127 of its scales.
+    """
+    scales = weight.abs().amax(dim=1).clamp(min=1e-12) / LARGEST
+    return torch.round(weight / scales[:, None]).clamp_(-LARGEST, LARGEST).to(torch.int8), scales
+
+
+def _has(namespace: str, name: str) -> bool:
+    return hasattr(getattr(torch.ops, namespace), name)
+
+
+KINDS: dict[str, Kind] = {
+    PLAIN: Kind(_plain, lambda: True, 0),
+    MKL: Kind(_mkl, lambda: torch.backends.mkl.is_available() and _has("mkl", "_mkl_linear"), 4),
+    ONEDNN: Kind(_onednn, lambda: torch.backends.mkldnn.is_available() and _has("mkldnn", "_linear_pointwise"), 4),
+    WEIGHTS_FIRST: Kind(_weights_first, lambda: True, 0),
+    INT8: Kind(_int8, lambda: torch.backends.mkldnn.is_available() and _has("onednn", "qlinear_pointwise"), 1),
+}
+EXACT = (PLAIN, MKL, ONEDNN, WEIGHTS_FIRST)
+
+
+def can_choose(weight: Tensor, num_rows: int) -> bool:
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and num_rows <= MAX_ROWS
+
+
+def make_product(kind: str, weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    """states [..., inputs] -> [..., outputs]. Many rows, such as a whole prompt's, are multiplied in the usual way."""
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    few = KINDS[kind].make(weight, bias, num_rows)
+    if kind == INT8:
+        return few
+
+    def multiply(states: Tensor) -> Tensor:
+        is_few = states.numel() <= num_rows * states.shape[-1]
+        return few(states) if is_few else functional.linear(states, weight, bias)
+
+    return multiply

@@ -1,0 +1,173 @@
+"""Decoding with full batches: a sample that is finished leaves, one that waits enters, and the others go on.
+
+A sample's tokens are those that it has alone. Samples enter when a part of the places is free, not at once, because
+each time the cached states are laid out anew; until then a finished sample's place idles.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from babelcap.models.generation.caches import generation_cache
+from babelcap.models.generation.candidates import allowed_options, best_tokens
+from babelcap.models.generation.packing import FastProducts
+from babelcap.models.generation.searching import Beam, Options, Search, SearchRules
+from babelcap.models.generation.shortlist import Shortlist
+from babelcap.models.generation.slots import Entering, Slots
+
+FREE_SHARE = 0.25  # of the places, before others enter
+
+
+class Sample(NamedTuple):
+    number: int  # the caller's own name for it
+    given: Sequence[int]  # what the decoder starts with, the start token first
+    encoder_states: Tensor  # [positions, width]
+    encoder_mask: Tensor  # [positions]
+    max_length: int  # of its sequence; at most that of the rules
+
+
+class Live(NamedTuple):
+    number: int
+    search: Search
+
+
+Take = Callable[[int], Sequence[Sample]]  # at most so many samples that wait; none when there are no more
+
+
+class RollingDecoder:
+    def __init__(
+        self,
+        model: Any,
+        rules: SearchRules,
+        shortlist: Shortlist | None,
+        products: FastProducts,
+        *,
+        normalised: bool = True,
+    ) -> None:
+        """`normalised`: whether the parts of a score are log-probabilities; a greedy search can do without."""
+        self.products = products
+        self.model, self.rules, self.shortlist = model, rules, shortlist
+        self.normalised = normalised or rules.num_beams > 1
+        self.live: list[Live] = []
+        self.slots = Slots(model.config.decoder_config, rules.num_beams, rules.max_length, model.device)
+
+    def run(self, take: Take, capacity: int) -> Iterator[tuple[int, list[Beam]]]:
+        """The samples' numbers and results, each as soon as it is finished."""
+        has_more = True
+        while True:
+            num_done = sum(live.search.is_done for live in self.live)
+            num_free = capacity - len(self.live) + num_done
+            new: Sequence[Sample] = ()
+            if has_more and num_free >= max(1, FREE_SHARE * capacity):
+                new = take(num_free)
+                has_more = bool(new)
+            if new or num_done == len(self.live) or (not has_more and 2 * num_done >= len(self.live)):
+                yield from self._exchange(new)
+            if not self.live:
+                return
+            running = [live for live in self.live if not live.search.is_done]
+            if not running:
+                continue
+            with self.products.applied(threads=True):  # step by step: between results, the model is as it was
+                self._step()
+            for live in running:
+                if live.search.is_done:
+                    yield live.number, live.search.results()
+
+    def _exchange(self, new: Sequence[Sample]) -> Iterator[tuple[int, list[Beam]]]:
+        """Finished samples leave; new ones are read in, take their first step, and enter unless it was their last."""
+        kept = [place for place, live in enumerate(self.live) if not live.search.is_done]
+        groups: dict[int, list[Sample]] = defaultdict(list)
+        for sample in new:
+            groups[len(sample.given)].append(sample)
+        arrived, entering = [], []
+        for group in groups.values():
+            searches = [Search(sample.given, self._rules_of(sample)) for sample in group]
+            with self.products.applied():
+                part, states = self._read(group)
+                self._advance(searches, states, rows_a_sample=1)
+            arrived += [Live(sample.number, search) for sample, search in zip(group, searches, strict=True)]
+            entering.append(part)
+        self.live = [self.live[place] for place in kept] + arrived
+        if self.live:
+            self.slots.exchange(kept, entering)
+        for live in arrived:
+            if live.search.is_done:
+                yield live.number, live.search.results()
+
+    def _rules_of(self, sample: Sample) -> SearchRules:
+        is_own = sample.max_length == self.rules.max_length
+        return self.rules if is_own else replace(self.rules, max_length=sample.max_length)
+
+    @torch.no_grad()
+    def _read(self, group: Sequence[Sample]) -> tuple[Entering, Tensor]:
+        """One row a sample: its beams do not differ yet."""
+        encoder_states = pad_sequence([sample.encoder_states for sample in group], batch_first=True)
+        encoder_mask = pad_sequence([sample.encoder_mask for sample in group], batch_first=True)
+        cache = generation_cache(self.model.config.decoder_config, self.rules.max_length)
+        ids = torch.tensor([list(sample.given) for sample in group], device=encoder_states.device)
+        decoded = self.model.decoder(
+            input_ids=self._vocabulary(ids),
+            encoder_hidden_states=encoder_states,
+            encoder_attention_mask=encoder_mask,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return Entering(cache, encoder_mask, ids.shape[1]), decoded.last_hidden_state[:, -1]
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        slots, searches = self.slots, [live.search for live in self.live]
+        ids = torch.tensor([[beam.tokens[-1]] for search in searches for beam in search.running])
+        ids = self._vocabulary(ids.to(slots.encoder_mask.device))
+        width = self.model.config.decoder_config.encoder_hidden_size
+        nothing = torch.zeros(1, dtype=self.model.dtype, device=ids.device)  # what was encoded is cached across
+        decoded = self.model.decoder(
+            input_ids=ids,
+            attention_mask=slots.mask(),
+            position_ids=slots.positions(),
+            encoder_hidden_states=nothing.expand(*slots.encoder_mask.shape, width),
+            encoder_attention_mask=slots.encoder_mask,
+            past_key_values=slots.cache,
+            use_cache=True,
+        )
+        origins = self._advance(searches, decoded.last_hidden_state[:, -1], rows_a_sample=self.rules.num_beams)
+        if self.rules.num_beams > 1:
+            slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
+
+    @torch.no_grad()
+    def _advance(self, searches: Sequence[Search], states: Tensor, *, rows_a_sample: int) -> list[int]:
+        """For each row, which it continues; a finished sample's stay as they are."""
+        rules = self.rules
+        beams = [beam for search in searches for beam in search.running[:rows_a_sample]]
+        banned = [rules.banned(beam.tokens) for beam in beams]
+        number = rules.num_candidates
+        scores, tokens = best_tokens(
+            self.model.head,
+            states,
+            self.model.head_weight,
+            self.shortlist,
+            number + max(map(len, banned)),
+            normalised=self.normalised,
+        )
+        options = [allowed_options(*row, number) for row in zip(scores.tolist(), tokens.tolist(), banned, strict=True)]
+        origins: list[int] = []
+        for place, search in enumerate(searches):
+            first = place * rules.num_beams
+            if search.is_done:
+                origins += range(first, first + rules.num_beams)
+                continue
+            own: list[Options] = list(options[place * rows_a_sample : (place + 1) * rows_a_sample])
+            if forced := search.rules.forced(search.length):
+                own = [[(0.0, token) for token in forced]] * len(own)
+            own *= rules.num_beams // len(own)
+            origins += [first + beam for beam in search.advance(own)]
+        return origins
+
+    def _vocabulary(self, ids: Tensor) -> Tensor:
+        return ids if self.shortlist is None else self.shortlist.to_vocabulary(ids)

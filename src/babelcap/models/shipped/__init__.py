@@ -1,0 +1,1 @@
+"""Captioners whose trained part comes with the package; the rest is assembled from what pip installed."""

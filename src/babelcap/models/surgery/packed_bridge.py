@@ -1,0 +1,77 @@
+"""A trained bridge on its own: float16 weights in one file, with the shape and the coverage that belong to them.
+
+Backbone and decoder come from where they are published; with them a bridge of 14 MB is a captioner of a gigabyte again.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from babelcap.errors import UserError
+from babelcap.models.checkpoints.loading import load_model
+from babelcap.models.checkpoints.weights import require_finite
+from babelcap.models.network.bridge import BridgeConfig
+from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.surgery.bridge import TrainedBridge, is_bridge
+from babelcap.storage import atomic_file
+
+FORMAT = "babelcap-bridge-1"
+
+
+def shape_of(config: CaptionerConfig) -> BridgeConfig:
+    """The shape that `prepare_bridge` gave to this captioner."""
+    encoder, decoder = config.encoder_config, config.decoder_config
+    if encoder.kind != "features":
+        raise UserError(f"its encoder is '{encoder.kind}'; only a captioner of kind 'features' has a bridge")
+    text = encoder.text_config
+    return BridgeConfig(
+        layers=tuple(decoder.layers_with_cross_attention()),
+        num_heads=decoder.cross_attention_heads,
+        head_width=decoder.cross_attention_head_dim,
+        num_encoder_layers=text.encoder_layers,
+        width=text.d_model,
+        num_encoder_heads=text.encoder_attention_heads,
+        feed_forward_width=text.encoder_ffn_dim,
+        grid=encoder.grid,
+        max_positions=text.max_position_embeddings,
+        image_size_px=config.image_size_px,
+        dropout=text.dropout,
+    )
+
+
+def pack_bridge(folder: str | Path, output: str | Path) -> int:
+    """Writes the bridge of a captioner's folder and returns its number of bytes."""
+    model = load_model(folder, dtype=torch.float32)
+    about = {
+        "format": FORMAT,
+        "shape": shape_of(model.config).model_dump_json(),
+        "coverage": json.dumps(model.config.coverage),
+    }
+    weights = {name: tensor.half().contiguous() for name, tensor in model.state_dict().items() if is_bridge(name)}
+    for name, tensor in weights.items():
+        require_finite(tensor, f"{folder}: {name} in float16")
+    with atomic_file(output) as partial:
+        save_file(weights, partial, metadata=about)
+    return Path(output).stat().st_size
+
+
+def read_bridge(path: str | Path) -> TrainedBridge:
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata() or {}
+            weights = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118, it is no dict
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: no bridge can be read ({' '.join(str(error).split())[:200]})") from None
+    if about.get("format") != FORMAT:
+        raise UserError(f"{path}: is no bridge; write one with `babelcap model pack`")
+    for name, tensor in weights.items():
+        require_finite(tensor, f"{path}: {name}")
+    try:
+        shape = BridgeConfig.model_validate_json(about["shape"])
+        return TrainedBridge(shape, weights, json.loads(about["coverage"]))
+    except (KeyError, ValueError, ValidationError) as error:
+        raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from None
