@@ -16,7 +16,7 @@ from babelcap.bases.recipe import (
     florence_base,
     gemma_base,
     needed_bases,
-    ship,
+    ship_bases,
     shipped_weights,
     split_size,
     tower_base,
@@ -164,7 +164,8 @@ def test_shipped_bases_equal_built_ones_and_damage_is_seen(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [tower_base(TINY), florence_base(TINY, "s"), gemma_base(TINY, "s", "balanced")]
-    ship(built, tmp_path / "shipped", parts)
+    ship_bases(built, tmp_path / "shipped", parts[:1])
+    ship_bases(built, tmp_path / "shipped", parts[1:])  # adds to the list
     monkeypatch.setattr(bases, "files", lambda package: tmp_path)
     config = TINY.model_copy(update={"use_shipped": True})
     for part in parts:

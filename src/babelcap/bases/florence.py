@@ -16,12 +16,11 @@ from babelcap.bases.text import (
     captioning_example,
     decoder_tensors,
     encode,
-    make_optimiser,
     padded_size,
     sorted_batches,
+    train_on,
 )
 from babelcap.data.feed.batches import pad
-from babelcap.jobs.progress import progress
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.sizing.sizes import get_size
 from babelcap.world.scenes import Scene
@@ -62,20 +61,14 @@ def train_captioner(
     lengths = [len(prompt) + len(target) for prompt, target in zip(prompts, targets, strict=True)]
     batches = list(sorted_batches(lengths, config.caption_batch_size, config.seed))
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser, schedule = make_optimiser(parameters, config.caption_learning_rate, len(batches))
-    losses = []
-    with progress(f"English captioner {letter}", len(batches)) as advance:
-        for batch in batches:
-            loss = _loss(model, maps, batch, examples, prompts, targets, tokenizer)
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
-            schedule.step()
-            losses.append(float(loss.detach()))
-            advance(1)
-    last = losses[-max(1, len(losses) // 10) :]
-    return model.eval(), sum(last) / len(last)
+    loss = train_on(
+        f"English captioner {letter}",
+        parameters,
+        config.caption_learning_rate,
+        batches,
+        lambda batch: _loss(model, maps, batch, examples, prompts, targets, tokenizer),
+    )
+    return model.eval(), loss
 
 
 def _loss(

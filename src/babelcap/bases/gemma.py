@@ -4,16 +4,15 @@ It sees no picture. How the languages share its text sets T, the loss before tra
 amount of training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from babelcap.bases.config import BaseConfig
-from babelcap.bases.text import decoder_tensors, encode, language_line, make_optimiser, padded_size, sorted_batches
-from babelcap.jobs.progress import progress
+from babelcap.bases.text import decoder_tensors, encode, language_line, padded_size, sorted_batches, train_on
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.sizing.sizes import get_size
 
@@ -36,22 +35,14 @@ def train_language_model(
     num_lines = config.language_steps * config.language_batch_size
     ids = encode(tokenizer, [language_line(shares, config.seed, index) for index in range(num_lines)])
     batches = list(sorted_batches(list(map(len, ids)), config.language_batch_size, config.seed))
-    optimiser, schedule = make_optimiser(list(model.parameters()), config.language_learning_rate, len(batches))
-    losses = []
-    with progress(f"language model {letter}", len(batches)) as advance:
-        for batch in batches:
-            inputs, labels = decoder_tensors([ids[place] for place in batch], tokenizer)
-            states = model.model(input_ids=inputs, use_cache=False).last_hidden_state
-            scale = 1 / int((labels >= 0).sum())
-            loss, _ = target_token_losses(
-                states, model.lm_head.weight, labels, scale, softcap=model.config.final_logit_softcapping
-            )
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
-            losses.append(float(loss.detach()))
-            advance(1)
-    last = losses[-max(1, len(losses) // 10) :]
-    return model.eval(), sum(last) / len(last)
+
+    def loss_of(batch: Sequence[int]) -> Tensor:
+        inputs, labels = decoder_tensors([ids[place] for place in batch], tokenizer)
+        states = model.model(input_ids=inputs, use_cache=False).last_hidden_state
+        softcap = model.config.final_logit_softcapping
+        scale = 1 / int((labels >= 0).sum())
+        return target_token_losses(states, model.lm_head.weight, labels, scale, softcap=softcap)[0]
+
+    parameters, rate = list(model.parameters()), config.language_learning_rate
+    loss = train_on(f"language model {letter}", parameters, rate, batches, loss_of)
+    return model.eval(), loss

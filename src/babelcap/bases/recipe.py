@@ -33,7 +33,7 @@ RECIPE = "recipe.json"
 DECODER_TOKENIZER = "decoder_tokenizer"
 VERSION = 1  # raised whenever the code changes what a recipe gives
 TOWER_FILE = "tower.safetensors"
-SHIPPED = "shipped"
+SHIPPED, HASHES = "shipped", "hashes.json"
 TOKENIZER_FIELDS = ("seed", "num_encoder_tokens", "num_decoder_tokens")
 TOWER_FIELDS = ("seed", "num_pictures", "tower_steps", "tower_batch_size", "tower_learning_rate")
 CAPTION_FIELDS = ("caption_steps", "caption_batch_size", "caption_learning_rate")
@@ -112,9 +112,13 @@ def build_part(folder: str | Path, config: BaseConfig, base: Base) -> Path:
 
 
 def build_parts(folder: str | Path, config: BaseConfig, sizes: Sequence[str], variants: Sequence[str]) -> list[Path]:
-    """Every base that captioners of these sizes and variants are made of."""
+    return [build_part(folder, config, base) for base in wanted_bases(config, sizes, variants)]
+
+
+def wanted_bases(config: BaseConfig, sizes: Sequence[str], variants: Sequence[str]) -> list[Base]:
+    """Every base that captioners of these sizes and variants are made of, once."""
     wanted = {base.name: base for size in sizes for v in variants for base in needed_bases(config, size, v)}
-    return [build_part(folder, config, base) for base in wanted.values()]
+    return list(wanted.values())
 
 
 def _fields(config: BaseConfig, names: Sequence[str]) -> dict[str, Any]:
@@ -223,7 +227,7 @@ def shipped_weights(base: Base) -> dict[str, Tensor] | None:
     path = folder / f"{base.name}.safetensors"
     if not path.is_file():
         return None
-    listed = read_json(folder / "hashes.json").get(path.name)
+    listed = read_json(folder / HASHES).get(path.name)
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if listed != found:
@@ -233,9 +237,10 @@ def shipped_weights(base: Base) -> dict[str, Tensor] | None:
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in load_file(path).items()}
 
 
-def ship(folder: str | Path, output: str | Path, bases: Sequence[Base]) -> dict[str, str]:
-    """Writes built bases as the package brings them: weights of 16 bits, and a list of hashes."""
-    hashes: dict[str, str] = {}
+def ship_bases(folder: str | Path, output: str | Path, bases: Sequence[Base]) -> dict[str, str]:
+    """Writes built bases as the package brings them: weights of 16 bits, and a list of hashes that is added to."""
+    listed = Path(output) / HASHES
+    hashes: dict[str, str] = read_json(listed) if listed.is_file() else {}
     for base in bases:
         place = Path(folder) / base.name
         weights = load_file(place / (TOWER_FILE if base.kind == "tower" else "model.safetensors"))
@@ -244,5 +249,5 @@ def ship(folder: str | Path, output: str | Path, bases: Sequence[Base]) -> dict[
         with atomic_file(path) as partial:
             save_file({n: t.half() if t.is_floating_point() else t for n, t in kept.items()}, partial)
         hashes[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    write_json(Path(output) / "hashes.json", dict(sorted(hashes.items())))
+    write_json(listed, dict(sorted(hashes.items())))
     return hashes

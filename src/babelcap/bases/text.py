@@ -4,7 +4,7 @@ Everything comes from (seed, purpose, index): the i-th sample of a base is the s
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from babelcap.coverage import CAPTION, Coverage, Style, find_task
 from babelcap.data.feed.batches import IGNORED_LABEL, pad
 from babelcap.data.feed.text import encode_texts
+from babelcap.jobs.progress import progress
 from babelcap.world.annotate import draw_free_text
 from babelcap.world.corpus import TEXT_KINDS
 from babelcap.world.message import plan_caption, plan_web
@@ -103,8 +104,26 @@ def padded_size(num_tokens: int) -> int:
     return (num_tokens // 64 + 1) * 64
 
 
-def make_optimiser(parameters: Sequence[torch.nn.Parameter], rate: float, num_steps: int) -> tuple[Any, Any]:
-    """AdamW, warmed up over a twentieth of the steps and then lowered along a cosine."""
+def train_on(
+    what: str,
+    parameters: Sequence[torch.nn.Parameter],
+    rate: float,
+    batches: Sequence[Sequence[int]],
+    loss_of: Callable[[Sequence[int]], Tensor],
+) -> float:
+    """AdamW, warmed up over a twentieth of the steps and then lowered along a cosine. The loss of the last tenth."""
     optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, num_steps, pct_start=0.05, div_factor=10)
-    return optimiser, schedule
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, len(batches), pct_start=0.05, div_factor=10)
+    losses = []
+    with progress(what, len(batches)) as advance:
+        for batch in batches:
+            loss = loss_of(batch)
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+            advance(1)
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(last) / len(last)
