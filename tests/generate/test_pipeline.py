@@ -8,7 +8,7 @@ import pytest
 
 from babelcap.errors import UserError
 from babelcap.generate.config import BuildConfig
-from babelcap.generate.pipeline import build_shards
+from babelcap.generate.pipeline import Build
 from babelcap.jobs.stages import Engine
 from babelcap.world.corpus import load_truth
 from babelcap.world.parser import parse_text
@@ -29,12 +29,19 @@ def agreement(world: Path, aligned: dict[str, Path]) -> float:
     return right / max(1, total)
 
 
+def run_stages(config: BuildConfig, engine: Engine) -> tuple[Build, dict[str, Path]]:
+    build = Build(config, engine)
+    build.run("align")
+    assert build.aligned is not None
+    return build, build.aligned.files
+
+
 def test_all_stages_and_a_restart_that_makes_nothing(
     world: Path, tmp_path: Path, settings: Callable[..., BuildConfig], here: Engine
 ) -> None:
     config = settings(tmp_path / "out")
-    build, aligned = build_shards(config, here)
-    names = {"read", "clean", "embed_texts", "embed_images", "search", "select", "align"}
+    build, aligned = run_stages(config, here)
+    names = {"read", "clean", "repeats", "unique", "embed_texts", "embed_images", "search", "select", "align"}
     names |= {"caption", "translate", "translate_eval"}
     assert set(build.receipts) == names
     for receipts in build.receipts.values():
@@ -47,12 +54,12 @@ def test_all_stages_and_a_restart_that_makes_nothing(
     assert len(used) > 60
     assert agreement(world, aligned) > 0.7
     before = {path: path.stat().st_mtime_ns for path in config.work_folder.rglob("*.parquet")}
-    build_shards(config, here)
+    run_stages(config, here)
     assert {path: path.stat().st_mtime_ns for path in config.work_folder.rglob("*.parquet")} == before
     assert not list(config.work_folder.rglob("*.partial"))
     # Another number of texts an image changes what is taken, and nothing before that.
     changed = settings(tmp_path / "out", align={"num_candidates": 8, "select": {"num_texts": 1, "min_score": 0.3}})
-    build_shards(changed, here)
+    run_stages(changed, here)
     folders = {path.name.rpartition("-")[0] for path in config.work_folder.iterdir() if path.is_dir()}
     made = {path.parent.name.rpartition("-")[0] for path in config.work_folder.rglob("*.parquet") if path not in before}
     assert made == {"select", "align"}
@@ -64,7 +71,7 @@ def test_noise_in_the_vectors_falls_to_chance(
 ) -> None:
     embed = {"backend": "world", "model": str(world), "noise": 1000.0}
     config = settings(tmp_path / "noise", embed=embed, align={"num_candidates": 8, "select": {"min_score": 0.0}})
-    assert agreement(world, build_shards(config, here)[1]) < 0.4
+    assert agreement(world, run_stages(config, here)[1]) < 0.4
 
 
 def test_a_language_without_text_is_one_line(
@@ -74,4 +81,21 @@ def test_a_language_without_text_is_one_line(
         settings(tmp_path / "out", text={})
     images = {"tars": [str(world / "images")], "eval_tars": ["nine.tar"]}
     with pytest.raises(UserError, match=r"images\.eval_tars: no tar is called nine\.tar"):
-        build_shards(settings(tmp_path / "out", images=images), here)
+        run_stages(settings(tmp_path / "out", images=images), here)
+
+
+def test_other_captions_of_images_leave_the_vectors_of_texts_alone(
+    tmp_path: Path, settings: Callable[..., BuildConfig], here: Engine
+) -> None:
+    """A changed setting makes again what depends on it, and nothing else."""
+    hashes = []
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("")
+        embed = settings(tmp_path / "out").embed.model_dump() | {"given": {"file": str(tmp_path / name)}}
+        config = settings(tmp_path / "out", embed=embed)
+        build = Build(config, here)
+        hashes.append(build.text_vectors["fr"].stage.hash)
+        images = build._model_stage("embed_images", "embed:embed_images", config.embed)
+        hashes.append(images.hash)
+    assert hashes[0] == hashes[2]
+    assert hashes[1] != hashes[3]

@@ -1,11 +1,14 @@
 """Search and selection against an oracle that does everything the slow way."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from babelcap.generate.candidates import CandidateRuns
 from babelcap.generate.search import SearchConfig, TextChunk, nearest_texts
-from babelcap.generate.select import CandidateTable, SelectConfig, select_texts
+from babelcap.generate.select import SelectConfig, select_texts
 
 
 def unit_vectors(generator: np.random.Generator, number: int, width: int = 32) -> NDArray[np.float16]:
@@ -45,8 +48,7 @@ def test_equals_the_oracle_however_it_is_cut(image_block: int, text_block: int) 
     for chunks in ([np.arange(300)], pieces):
         found = nearest_texts(images, [TextChunk(hashes[rows], vectors[rows]) for rows in chunks], 10, config)
         for row, wanted in zip(as_lists(found, 10), expected, strict=True):
-            assert [text for text, _ in row] == [text for text, _ in wanted]
-            np.testing.assert_allclose([s for _, s in row], [s for _, s in wanted], rtol=0, atol=1e-15)
+            assert row == wanted  # to the last bit: float64 holds the sum of float16 products exactly
 
 
 def test_a_text_that_comes_twice_counts_once_and_few_texts_are_padded() -> None:
@@ -71,43 +73,96 @@ def test_ten_times_as_many_distractors_change_nothing() -> None:
     assert as_lists(alone, 4) == as_lists(crowded, 4)
 
 
-def table_of(*rows: tuple[int, int, float]) -> CandidateTable:
-    images, hashes, scores = zip(*rows, strict=True)
-    return CandidateTable(np.array(images, np.int64), np.array(hashes, np.uint64), np.array(scores, np.float64))
+def test_many_equal_scores_are_told_apart_by_hash() -> None:
+    generator = np.random.default_rng(4)
+    images = unit_vectors(generator, 3)
+    vectors = np.concatenate([np.repeat(unit_vectors(generator, 1), 500, axis=0), unit_vectors(generator, 50)])
+    hashes = generator.permutation(np.arange(1, 551).astype(np.uint64))
+    expected = oracle(images, hashes, vectors, 8)
+    config = SearchConfig(text_block=64)
+    for pieces in (1, 4):
+        parts = np.array_split(generator.permutation(550), pieces)
+        found = nearest_texts(images, [TextChunk(hashes[rows], vectors[rows]) for rows in parts], 8, config)
+        assert as_lists(found, 8) == expected
 
 
+def test_texts_that_come_in_rising_order_are_found() -> None:
+    """The worst order: every text is better than all before it."""
+    generator = np.random.default_rng(5)
+    images, vectors = np.repeat(unit_vectors(generator, 1), 2, axis=0), unit_vectors(generator, 400)
+    vectors = vectors[np.argsort(vectors.astype(np.float64) @ images[0].astype(np.float64))]
+    hashes = np.arange(1, 401).astype(np.uint64)
+    found = nearest_texts(images, [TextChunk(hashes, vectors)], 4, SearchConfig(text_block=32))
+    assert as_lists(found, 4) == oracle(images, hashes, vectors, 4)
+
+
+Rows = list[tuple[int, int, float]]  # image, text, score
 TEXTS = {1: "a red bird", 2: "a red bird sings", 3: "two cars on a road", 4: "a boat", 5: "the sun at noon"}
 
 
-def select(table: CandidateTable, is_eval: list[bool], **settings: float) -> list[tuple[int, int]]:
+def select(
+    folder: Path, runs: list[Rows], is_eval: list[bool], block: int = 100, **settings: float
+) -> list[tuple[int, int]]:
     config = SelectConfig(**({"num_texts": 2, "min_score": 0.3, "max_uses": 1, "max_overlap": 0.7} | settings))  # type: ignore[arg-type]
-    rows = select_texts(table, np.array(is_eval), TEXTS, config)
-    return [(int(table.images[row]), int(table.hashes[row])) for row in rows]
+    on_disk = CandidateRuns(folder, config.min_score, block)
+    for rows in runs:
+        images, hashes, scores = zip(*rows, strict=True)
+        on_disk.add(np.array(images, np.int64), np.array(hashes, np.uint64), np.array(scores, np.float64))
+
+    def words(number: int) -> frozenset[str]:
+        return frozenset(TEXTS[int(on_disk.hashes[number])].split())
+
+    taken = select_texts(on_disk.best_first, np.array(is_eval), len(on_disk.hashes), words, config)
+    return [
+        (image, int(on_disk.hashes[text]))
+        for table in taken
+        for image, text in zip(table.images.tolist(), table.texts.tolist(), strict=True)
+    ]
 
 
-def test_best_first_with_room_on_both_sides() -> None:
-    table = table_of((0, 3, 0.9), (1, 3, 0.8), (0, 4, 0.5), (1, 4, 0.7), (0, 5, 0.4), (1, 5, 0.2))
+def test_best_first_with_room_on_both_sides(tmp_path: Path) -> None:
+    rows = [(0, 3, 0.9), (1, 3, 0.8), (0, 4, 0.5), (1, 4, 0.7), (0, 5, 0.4), (1, 5, 0.2)]
     # 3 goes to image 0, 4 to image 1; 4 is then used up for image 0, which takes 5; 0.2 is under the threshold.
-    assert select(table, [False, False]) == [(0, 3), (1, 4), (0, 5)]
-    assert select(table, [False, False], max_uses=2) == [(0, 3), (1, 3), (1, 4), (0, 4)]
+    assert select(tmp_path, [rows], [False, False]) == [(0, 3), (1, 4), (0, 5)]
+    assert select(tmp_path, [rows], [False, False], max_uses=2) == [(0, 3), (1, 3), (1, 4), (0, 4)]
 
 
-def test_near_copies_are_left_out() -> None:
-    table = table_of((0, 1, 0.9), (0, 2, 0.8), (0, 4, 0.5))  # 1 and 2 share 3 of 4 words: .75
-    assert select(table, [False]) == [(0, 1), (0, 4)]
-    assert select(table, [False], max_overlap=0.8) == [(0, 1), (0, 2)]
+def test_near_copies_are_left_out(tmp_path: Path) -> None:
+    rows = [(0, 1, 0.9), (0, 2, 0.8), (0, 4, 0.5)]  # 1 and 2 share 3 of 4 words: .75
+    assert select(tmp_path, [rows], [False]) == [(0, 1), (0, 4)]
+    assert select(tmp_path, [rows], [False], max_overlap=0.8) == [(0, 1), (0, 2)]
 
 
-def test_eval_images_choose_first_and_bar_their_texts() -> None:
-    table = table_of((0, 3, 0.9), (1, 3, 0.4), (0, 4, 0.5))
-    assert select(table, [False, True], max_uses=5) == [(1, 3), (0, 4)]
+def test_eval_images_choose_first_and_bar_their_texts(tmp_path: Path) -> None:
+    rows = [(0, 3, 0.9), (1, 3, 0.4), (0, 4, 0.5)]
+    assert select(tmp_path, [rows], [False, True], max_uses=5) == [(1, 3), (0, 4)]
 
 
-def test_order_of_the_rows_does_not_matter() -> None:
+def test_order_runs_and_blocks_do_not_matter(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
-    rows = [(int(i), int(h), float(s)) for i in range(6) for h, s in zip(range(1, 6), generator.random(5), strict=True)]
-    rows.append((5, 1, rows[0][2]))
-    expected = select(table_of(*rows[:-1]), [False] * 5 + [True])
-    for seed in range(5):
-        mixed = list(np.random.default_rng(seed).permutation(len(rows) - 1))
-        assert select(table_of(*[rows[i] for i in mixed]), [False] * 5 + [True]) == expected
+    scores = generator.choice([0.2, 0.4, 0.6, 0.8], size=(12, 5))  # many are equal
+    rows = [(image, text, float(scores[image, text - 1])) for image in range(12) for text in TEXTS]
+    is_eval = [image > 9 for image in range(12)]
+    expected = select(tmp_path, [rows], is_eval, max_uses=4)
+    assert len(expected) > 10
+    for seed, block in enumerate((1, 2, 3, 7, 100)):
+        mixed = [rows[place] for place in np.random.default_rng(seed).permutation(len(rows))]
+        runs = [mixed[start :: seed + 1] for start in range(seed + 1)]
+        assert select(tmp_path, runs, is_eval, block, max_uses=4) == expected
+
+
+def test_runs_are_merged_in_one_order(tmp_path: Path) -> None:
+    generator = np.random.default_rng(6)
+    runs = CandidateRuns(tmp_path, min_score=0.1, block=10)
+    rows = []
+    for size in (0, 1, 95, 40):
+        images, hashes = generator.integers(0, 50, size), generator.integers(1, 30, size).astype(np.uint64)
+        scores = np.round(generator.random(size), 1)
+        runs.add(images, hashes, scores)
+        rows += list(zip((-scores).tolist(), hashes.tolist(), images.tolist(), strict=True))
+    found = [
+        (-score, int(runs.hashes[text]), image)
+        for table in runs.best_first()
+        for score, text, image in zip(table.scores.tolist(), table.texts.tolist(), table.images.tolist(), strict=True)
+    ]
+    assert found == sorted(row for row in rows if row[0] <= -0.1)

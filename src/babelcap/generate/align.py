@@ -1,10 +1,12 @@
 """Alignment as stages: each image's nearest texts (search), what is taken of them (select), published columns (align).
 
-Texts stream through memory chunk by chunk; what is kept of them is each image's candidates. Only the texts that are
-candidates of some image are read by `select`.
+Texts stream through memory chunk by chunk; what is kept of them is each image's candidates, which `select` goes through
+on disk.
 """
 
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from pydantic import Field
 from babelcap.config import ConfigModel, build_config, resource
 from babelcap.data.sentences import join_sentences
 from babelcap.errors import UserError
+from babelcap.generate.candidates import CandidateRuns, TextStore
 from babelcap.generate.schemas import (
     CANDIDATES,
     ENGLISH_CAPTION,
@@ -26,15 +29,17 @@ from babelcap.generate.schemas import (
     PUBLISHED_TRANSLATION,
     SCORES,
     SELECTED,
+    SENTENCES,
     VECTORS,
 )
 from babelcap.generate.search import Candidates, SearchConfig, TextChunk, nearest_texts
-from babelcap.generate.select import CandidateTable, SelectConfig, select_texts
+from babelcap.generate.select import CandidateTable, SelectConfig, concatenate, select_texts
 from babelcap.jobs.receipts import ShardOutput, beside_path
 from babelcap.storage import parquet_errors
 
 TEXT_LIST = pa.list_(pa.string())
 PAIR = pa.list_(TEXT_LIST)
+ROWS_AT_ONCE = 50_000  # of the pairs that were taken, whose texts are read together
 
 
 class AlignConfig(ConfigModel):
@@ -43,12 +48,14 @@ class AlignConfig(ConfigModel):
     num_candidates: int = Field(32, ge=1)
     select: SelectConfig = SelectConfig()
     index: str = Field("exact", pattern="^(exact|faiss)$")
-    faiss_lists: int = Field(0, ge=0)  # 0: four times the square root of the texts
-    faiss_probes: int = Field(32, ge=1)
-    faiss_training_sample: int = Field(200_000, ge=1)
+    faiss_code: str = Field("pq", pattern="^(flat|sq8|pq)$")  # how an index keeps the texts' vectors
+    faiss_lists: int = Field(512, ge=1, le=65_536)  # of a chunk; fewer where it has few texts
+    faiss_probes: int = Field(128, ge=1)  # lists that are looked into for an image
+    faiss_survivors: int = Field(16, ge=1, le=64)  # of a quantised index, times num_candidates, that are scored exactly
+    faiss_training_sample: int = Field(40_000, ge=1)
     tars_per_search: int = resource(64, ge=1)  # whose images are searched for together, while the texts stream by once
     image_block: int = resource(4096, ge=1)
-    text_block: int = resource(16384, ge=1)
+    text_block: int = resource(1024, ge=1)
     device: str = resource("cpu")
     num_threads: int | None = resource(None, ge=1)
 
@@ -93,7 +100,7 @@ def search_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutpu
     if config.index == "faiss":
         from babelcap.generate.faiss_search import nearest_texts_faiss
 
-        found = nearest_texts_faiss(images, list(text_chunks(inputs["texts"])), config)
+        found = nearest_texts_faiss(images, text_chunks(inputs["texts"]), config)
     else:
         found = nearest_texts(images, text_chunks(inputs["texts"]), config.num_candidates, config.search)
     hashes, scores = _ragged(found)
@@ -109,77 +116,80 @@ def _ragged(found: Candidates) -> tuple[pa.Array, pa.Array]:
 
 
 def select_language(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
-    """Inputs: candidates of all tars, and the language's texts. `eval_keys` choose first."""
+    """Inputs: candidates of all tars, and the language's texts. `eval_keys` choose first.
+
+    Memory: what `candidates` and `select` say of theirs, about 100 bytes an image, and the pairs that are taken.
+    """
     config = build_config(AlignConfig, _fields(AlignConfig, settings), "align").select
-    tables = [pq.read_table(path) for path in inputs["candidates"]]
-    keys, tars = (
-        np.array([value for table in tables for value in table[name].to_pylist()], dtype=object)
-        for name in ("key", "tar")
-    )
-    order = np.argsort(keys, kind="stable")
-    number_of = np.empty(len(keys), np.int64)
-    number_of[order] = np.arange(len(keys))
-    table = _flatten(tables, number_of)
-    pairs = _read_texts(inputs["texts"], np.unique(table.hashes))
-    held_out = set(settings["eval_keys"])
-    is_eval = np.array([key in held_out for key in keys[order]], dtype=bool)
-    taken = select_texts(table, is_eval, {text: sides[0] for text, sides in pairs.items()}, config)
-    rows = []
-    for row in taken.tolist():
-        image, text = order[table.images[row]], int(table.hashes[row])
-        rows.append((tars[image], keys[image], text, *pairs[text], float(table.scores[row])))
-    rows.sort(key=lambda row: (row[0], row[1], -row[5], row[2]))
-    columns = list(zip(*rows, strict=True)) or [()] * len(SELECTED)
-    num_images = len({row[1] for row in rows})
-    drops = {"image without a text above the threshold": len(keys) - num_images}
-    return ShardOutput(pa.table(columns, schema=SELECTED), len(keys), num_images, drops)
+    paths: list[Path] = inputs["candidates"]
+    images = pa.concat_tables([pa.table(read_columns(path, "key", "tar"), ["key", "tar"]) for path in paths])
+    order = pc.sort_indices(images, sort_keys=[("key", "ascending"), ("tar", "ascending")]).to_numpy()
+    number_of = np.empty(len(order), np.int64)
+    number_of[order] = np.arange(len(order))
+    images = images.take(order)
+    is_eval = pc.is_in(images["key"], pa.array(settings["eval_keys"], pa.string())).to_numpy()
+    beside = Path(settings["output"]).parent if "output" in settings else None
+    with tempfile.TemporaryDirectory(prefix=".select-", suffix=".partial", dir=beside) as scratch:
+        runs = CandidateRuns(Path(scratch), config.min_score)
+        start = 0
+        for path in paths:
+            hashes, scores = (column.combine_chunks() for column in read_columns(path, "hashes", "scores"))
+            numbers = number_of[start : start + len(hashes)]
+            start += len(hashes)
+            lengths = hashes.value_lengths().to_numpy()
+            runs.add(np.repeat(numbers, lengths), hashes.flatten().to_numpy(), scores.flatten().to_numpy())
+        with closing(TextStore(Path(scratch) / "texts", inputs["texts"], runs.hashes)) as texts:
+            taken = list(select_texts(runs.best_first, is_eval, len(runs.hashes), texts.words, config))
+            table = _selected(taken, images, runs.hashes, texts)
+    num_images = pc.count_distinct(table["key"]).as_py()
+    drops = {"image without a text above the threshold": len(images) - num_images}
+    return ShardOutput(table, len(images), num_images, drops)
 
 
-def _flatten(tables: Sequence[pa.Table], number_of: NDArray[np.int64]) -> CandidateTable:
-    images, hashes, scores, start = [], [], [], 0
-    for table in tables:
-        column = table["hashes"].combine_chunks()
-        lengths = np.diff(column.offsets.to_numpy()) if len(column) else np.zeros(0, np.int64)
-        images.append(np.repeat(number_of[start : start + len(table)], lengths))
-        hashes.append(column.flatten().to_numpy())
-        scores.append(table["scores"].combine_chunks().flatten().to_numpy())
-        start += len(table)
-    return CandidateTable(np.concatenate(images), np.concatenate(hashes), np.concatenate(scores))
-
-
-def _read_texts(paths: Sequence[Path], wanted: NDArray[np.uint64]) -> dict[int, tuple[str, str]]:
-    """Both sides of the pairs that are wanted, by hash."""
-    found: dict[int, tuple[str, str]] = {}
-    values = pa.array(wanted)
-    for path in paths:
-        with parquet_errors(path), pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=100_000, columns=["hash", "en", "target"]):
-                kept = batch.filter(pc.is_in(batch["hash"], values))
-                sides = zip(kept["en"].to_pylist(), kept["target"].to_pylist(), strict=True)
-                found.update(zip(kept["hash"].to_pylist(), sides, strict=True))
-    return found
+def _selected(
+    taken: Sequence[CandidateTable], images: pa.Table, hashes: NDArray[np.uint64], texts: TextStore
+) -> pa.Table:
+    """By tar, key and score, best first."""
+    joined = concatenate(taken)
+    tars = pc.rank(images["tar"], tiebreaker="dense").to_numpy()
+    order = np.lexsort((joined.texts, -joined.scores, joined.images, tars[joined.images]))
+    batches = []
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        some = joined.only(order[start : start + ROWS_AT_ONCE])
+        english, target = zip(*map(texts.pair, some.texts.tolist()), strict=True)
+        of_image = images.take(some.images)
+        columns = [of_image["tar"], of_image["key"], hashes[some.texts], english, target, some.scores]
+        batches.append(pa.table(columns, schema=SELECTED))
+    return pa.concat_tables(batches) if batches else SELECTED.empty_table()
 
 
 def align_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
     """The published columns of one tar: captions with their translation, and the texts that were taken, by language."""
     tar, languages = settings["tar"], settings["languages"]
-    english: dict[str, str] = {}
-    captions: dict[str, dict[str, list[list[str]]]] = {language: {} for language in settings["caption_languages"]}
+    # By language and key, sentence by sentence.
+    captions: dict[str, dict[str, list[str]]] = {code: {} for code in ("en", *settings["caption_languages"])}
     for role in ("captions", "eval_captions"):
         if role in inputs:
-            _add_captions(inputs[role], english, captions)
+            _add_captions(inputs[role], captions)
     texts: dict[str, dict[str, list[tuple[str, str, float]]]] = {language: {} for language in languages}
     for language in languages:
         with parquet_errors(inputs[f"selected_{language}"]):
             table = pq.read_table(inputs[f"selected_{language}"], filters=[("tar", "=", tar)])
         for row in table.to_pylist():
             texts[language].setdefault(row["key"], []).append((row["en"], row["target"], row["score"]))
-    keys = sorted(set(english).union(*texts.values()))
+    keys = sorted(set(captions["en"]).union(*texts.values()))
     columns: dict[str, Any] = {"key": pa.array(keys, pa.string())}
+    joined = {
+        language: {key: join_sentences(sentences, language) for key, sentences in of_language.items()}
+        for language, of_language in captions.items()
+    }
+    english = joined.pop("en")
     columns[ENGLISH_CAPTION] = pa.array([[english[key]] if key in english else [] for key in keys], TEXT_LIST)
-    for language, of_language in captions.items():
-        values = [of_language.get(key, []) for key in keys]
+    for language, of_language in joined.items():
+        values = [[[english[key], of_language[key]]] if key in of_language else [] for key in keys]
         columns[PUBLISHED_CAPTION.format(language=language)] = pa.array(values, PAIR)
+    for language, sentences in captions.items():
+        columns[SENTENCES.format(language=language)] = pa.array([sentences.get(key) for key in keys], TEXT_LIST)
     for language in languages:
         rows = [texts[language].get(key, []) for key in keys]
         columns[PUBLISHED_TRANSLATION.format(language=language)] = pa.array(
@@ -190,15 +200,14 @@ def align_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput
     return ShardOutput(pa.table(columns), len(keys), len(keys))
 
 
-def _add_captions(path: Path, english: dict[str, str], captions: dict[str, dict[str, list[list[str]]]]) -> None:
-    """By key the English caption, and by language at most one (English, other) pair; sentences joined as they were."""
+def _add_captions(path: Path, captions: dict[str, dict[str, list[str]]]) -> None:
     with parquet_errors(path):
         rows = pq.read_table(path).to_pylist()
     for row in rows:
-        text = english[row["key"]] = join_sentences(row["sentences"], "en")
+        captions["en"][row["key"]] = row["sentences"]
         for language, of_language in captions.items():
             if row.get(language):
-                of_language[row["key"]] = [[text, join_sentences(row[language], language)]]
+                of_language[row["key"]] = row[language]
 
 
 def _fields(model: type[ConfigModel], settings: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ eval        held out by image: captions of all evaluated pairs, and aligned pair
 """
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +14,23 @@ from typing import Any
 
 from babelcap.config import content_hash
 from babelcap.coverage import CAPTION, Coverage, Pair
-from babelcap.data.importers.assemble import Assembly, assemble_corpus, image_members
+from babelcap.data.importers.assemble import Assembly, assemble_corpus, image_members, reopen_corpus
 from babelcap.data.importers.cc12m_rows import Layout, prepare_image, read_training_file
 from babelcap.data.store.format import ANNOTATIONS, IMAGES, ImageRow, parquet_name
-from babelcap.data.store.manifest import MANIFEST, read_corpus_manifest
+from babelcap.data.store.manifest import MANIFEST, read_corpus_manifest, record_files
 from babelcap.data.store.store import Corpus
 from babelcap.data.store.tar import TarScan
 from babelcap.errors import UserError
-from babelcap.generate.backends.translators import model_name
 from babelcap.generate.config import BuildConfig
+from babelcap.generate.model_stage import teacher_name
+from babelcap.generate.pipeline import Build
+from babelcap.jobs.stages import CHECKSUMS
 from babelcap.measures import EVAL, TRAIN
 from babelcap.records import Annotation
-from babelcap.storage import file_sha256, text_sha256
+from babelcap.storage import RememberedChecksums, atomic_file, file_sha256, text_sha256
+from babelcap.world.corpus import TRUTH
 
-VERSION = "aligned/1"  # raised whenever the same files give other rows
+VERSION = "aligned/2"  # raised whenever the same files give other rows
 COMMAND = "babelcap data build"
 WORLD = "world"  # the backend whose model is a folder of the world
 
@@ -36,6 +40,7 @@ class AlignedMaker:
     """Rows of one tar from its file of aligned annotations."""
 
     files: Mapping[str, Path]  # name of a tar -> its Parquet
+    tars: Mapping[str, str]  # its name -> its SHA-256
     layout: Layout
     coverage: Coverage
     held_out: frozenset[str]
@@ -46,6 +51,7 @@ class AlignedMaker:
         hole = [self.coverage.model_dump(mode="json"), sorted(self.held_out)]
         return {
             "maker": VERSION,
+            "tar": self.tars[tar.name],  # a touched file is the same file
             "annotations": file_sha256(self.files[tar.name]),
             "settings": text_sha256([self.seed, vars(self.layout), *hole]),
         }
@@ -73,31 +79,27 @@ class AlignedMaker:
         return is_whole and annotation.pair in self.coverage.evaluated_pairs
 
 
-def teacher(backend: str, model: str, role: str) -> str:
-    """What annotations call who made them: model and version."""
-    return f"{WORLD}-{role}" if backend == WORLD else model_name(model)
-
-
 def text_origin(config: BuildConfig, language: str) -> str:
     source = config.text[language]
     return source.origin or source.files[0].name.partition(".")[0]
 
 
-def layout_of(config: BuildConfig) -> Layout:
+def layout_of(build: Build) -> Layout:
+    config = build.config
     return Layout(
         captions=(*config.caption_languages, *config.eval_caption_languages),
         translations=tuple(config.translation_languages),
-        captioner=teacher(config.caption.backend, config.caption.model, "captioner"),
-        translator=teacher(config.translate.backend, config.translate.model, "translator"),
+        captioner=teacher_name("caption", config.caption, build.receipts["caption"].values()),
+        translator=teacher_name("translate", config.translate, build.receipts["translate"].values()),
         texts={language: text_origin(config, language) for language in config.text},
         with_english=True,
+        with_sentences=True,
         with_scores=True,
     )
 
 
-def licences(config: BuildConfig) -> dict[str, str]:
+def licences(config: BuildConfig, layout: Layout) -> dict[str, str]:
     """Who made annotations -> under which licence these may be used; empty where nothing was said."""
-    layout = layout_of(config)
     said = [(layout.captioner, config.caption.licence), (layout.translator, config.translate.licence)]
     said += [(layout.texts[language], source.licence) for language, source in config.text.items()]
     found: dict[str, str] = {}
@@ -109,40 +111,55 @@ def licences(config: BuildConfig) -> dict[str, str]:
     return found
 
 
-def assemble(
-    config: BuildConfig, tars: Mapping[str, Path], aligned: Mapping[str, Path], held_out: set[str], num_workers: int
-) -> Corpus:
+def assemble(build: Build, num_workers: int) -> Corpus:
     """Makes or finishes the corpus; raises where a training annotation is of the hole."""
+    config, tars = build.config, build.tars
+    aligned = build.aligned.files if build.aligned is not None else {}
+    checksums = RememberedChecksums(build.work / CHECKSUMS)
+    chosen = [tars[name] for name in sorted(aligned)]
     maker = AlignedMaker(
         {tars[name].name: path for name, path in aligned.items()},
-        layout_of(config),
+        {tar.name: checksums.sha256(tar) for tar in chosen},
+        layout_of(build),
         config.coverage,
-        frozenset(held_out),
+        frozenset(build.held_out),
         config.seed,
     )
+    checksums.save()
     provenance = {
         "source": config.name,
         "command": COMMAND,
         "config_hash": content_hash(config),
         "seed": config.seed,
-        "licences": licences(config),
+        "licences": licences(config, maker.layout),
         "images_licence": config.images.licence,
     }
-    chosen = [tars[name] for name in sorted(aligned)]
-    _reopen(config.output, json.loads(json.dumps(provenance)), chosen)
+    reopen_build(config.output, json.loads(json.dumps(provenance)), chosen)
     corpus = assemble_corpus(config.output, chosen, maker, Assembly(provenance, config.coverage, num_workers))
     verify_hole(corpus)
-    return corpus
+    return _with_truth(corpus, config.images.truth)
 
 
-def _reopen(folder: Path, provenance: dict[str, Any], tars: list[Path]) -> None:
+def _with_truth(corpus: Corpus, truth: Path | None) -> Corpus:
+    """Beside the corpus, so that captions of its pictures can be judged."""
+    if truth is None:
+        return corpus
+    with atomic_file(corpus.folder / TRUTH) as partial:
+        shutil.copyfile(truth, partial)
+    record_files(corpus.folder)
+    return Corpus.open(corpus.folder)
+
+
+def reopen_build(folder: Path, provenance: dict[str, Any], tars: list[Path]) -> None:
     """A corpus that this command made with other settings becomes an unfinished one: what changed is made again."""
     if not (folder / MANIFEST).is_file():
+        (folder / TRUTH).unlink(missing_ok=True)  # comes last
         return
     before = read_corpus_manifest(folder).provenance
     if before.get("command") != COMMAND or {**before, "versions": None} == {**provenance, "versions": None}:
         return
-    (folder / MANIFEST).unlink()
+    reopen_corpus(folder)
+    (folder / TRUTH).unlink(missing_ok=True)
     kept = {tar.name for tar in tars} | {parquet_name(tar) for tar in tars}
     for path in [*(folder / IMAGES).iterdir(), *(folder / ANNOTATIONS).iterdir()]:
         if path.name not in kept:

@@ -1,4 +1,4 @@
-"""`babelcap data build`: all stages, then the corpus and the page that shows it."""
+"""`babelcap data build`, and a command for each stage: all up to it; at last the corpus and the page that shows it."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,20 @@ from typing import NamedTuple
 
 from babelcap.data.store.format import IMAGES
 from babelcap.data.store.store import Corpus
+from babelcap.errors import UserError
 from babelcap.generate.assemble import assemble
 from babelcap.generate.config import BuildConfig
 from babelcap.generate.page import write_page
-from babelcap.generate.pipeline import Build, build_shards, eval_keys, find_tars
+from babelcap.generate.pipeline import ASSEMBLE, Build
 from babelcap.jobs.engines import LocalEngine, RayEngine
 from babelcap.jobs.stages import Engine, sweep_partials
 from babelcap.storage import locked
 
 
 class BuildResult(NamedTuple):
-    """Without corpus and page where shards were set aside: `build` names them, and all others are done."""
+    """Without corpus and page where it was to end before, or shards were set aside: `build` names them, and all others
+    are done.
+    """
 
     build: Build
     corpus: Corpus | None
@@ -33,18 +36,20 @@ def num_workers(config: BuildConfig) -> int:
     return config.num_workers or len(os.sched_getaffinity(0))
 
 
-def build_dataset(config: BuildConfig, engine: Engine | None = None) -> BuildResult:
-    """Killed at any moment, the same call ends the same; what is done stays done."""
+def build_dataset(config: BuildConfig, engine: Engine | None = None, until: str = ASSEMBLE) -> BuildResult:
+    """Up to one of the commands, by default all of it. Killed at any moment, the same call ends the same."""
     work = config.work_folder
     refuse = f"{work}: another process builds this dataset"
     with locked(work / ".lock", refuse=refuse), engine or make_engine(config) as engine:
         _sweep(config)
-        build, aligned = build_shards(config, engine)
-        if build.set_aside:
+        if config.images.truth is not None and not config.images.truth.is_file():
+            raise UserError(f"images.truth: {config.images.truth}: no such file")
+        build = Build(config, engine)
+        build.run("align" if until == ASSEMBLE else until)
+        if build.set_aside or until != ASSEMBLE or build.aligned is None:
             return BuildResult(build, None, None)
-        tars = find_tars(config)
-        corpus = assemble(config, tars, aligned, eval_keys(config, tars), num_workers(config))
-        return BuildResult(build, corpus, write_page(build, corpus, aligned))
+        corpus = assemble(build, num_workers(config))
+        return BuildResult(build, corpus, write_page(build, corpus, build.aligned.files))
 
 
 def _sweep(config: BuildConfig) -> None:

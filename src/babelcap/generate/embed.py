@@ -25,6 +25,8 @@ from babelcap.data.feed.images import decode_image
 from babelcap.data.importers.assemble import image_members
 from babelcap.data.store.tar import scan_tar
 from babelcap.errors import BadSample, UserError
+from babelcap.generate.backends.given import MISSING, GivenTexts, load_given
+from babelcap.generate.models import hub_version
 from babelcap.generate.schemas import IMAGE_VECTORS, TEXT_VECTORS, VECTORS
 from babelcap.jobs.receipts import ShardOutput
 from babelcap.storage import parquet_errors
@@ -32,9 +34,14 @@ from babelcap.storage import parquet_errors
 Item = TypeVar("Item")
 BACKENDS = {
     "transformers": "babelcap.generate.backends.dual_encoder:DualEncoder",
+    "sentences": "babelcap.generate.backends.sentence_encoder:SentenceEncoder",
     "world": "babelcap.generate.backends.world:WorldEmbedder",
 }
-ARGUMENTS = {"transformers": ("model", "device", "dtype"), "world": ("model", "noise", "seed")}
+ARGUMENTS = {
+    "transformers": ("model", "device", "dtype"),
+    "sentences": ("model", "given"),
+    "world": ("model", "noise", "seed"),
+}
 MAX_IMAGE_PX = 1024  # of a side: larger images are decoded at a smaller scale
 
 
@@ -45,6 +52,7 @@ class EmbedConfig(ConfigModel):
     dtype: str = Field("float32", pattern="^(float32|float16|bfloat16)$")
     noise: float = Field(0.0, ge=0)  # of the world's backend, whose `model` is the world's folder
     seed: int = 0
+    given: GivenTexts | None = None  # captions that stand for the images, where the encoder knows texts alone
     device: str = resource("cpu")
 
 
@@ -73,7 +81,7 @@ def load_embedder(settings: dict[str, Any]) -> Embedder:
 
 def read_images(tar: Path, size_px: int, drops: Counter[str]) -> Iterator[tuple[str, Image.Image]]:
     """The images of a tar one by one, in its order; what cannot be decoded is counted by reason."""
-    members = image_members(scan_tar(tar), Counter())
+    members = image_members(scan_tar(tar), drops)
     with tar.open("rb") as file:
         for key, member in members.items():
             file.seek(member.offset)
@@ -86,9 +94,13 @@ def read_images(tar: Path, size_px: int, drops: Counter[str]) -> Iterator[tuple[
 def embed_images(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardOutput:
     drops: Counter[str] = Counter()
     keys: list[str] = []
+    captions = load_given(settings["given"], "embed") if settings.get("given") else None
 
     def images() -> Iterator[tuple[str, Image.Image]]:
         for key, image in read_images(inputs["tar"], MAX_IMAGE_PX, drops):
+            if captions is not None and not captions.get(key):
+                drops[MISSING] += 1
+                continue
             keys.append(key)
             yield key, image
 
@@ -124,7 +136,7 @@ def _output(
         num_in,
         len(table),
         drops,
-        models={"embedder": f"{settings['backend']} {settings.get('model', '')}".strip()},
+        models=hub_version("embedder", settings["model"]) if settings["backend"] == "transformers" else {},
         device=str(settings.get("device", "cpu")),
         beside={VECTORS: vectors},
     )

@@ -1,6 +1,8 @@
 """The page that shows a build: what came out, what was dropped and why, how well texts fit, and some images."""
 
 import hashlib
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,21 +17,29 @@ from babelcap.data.store.format import ImageRow
 from babelcap.data.store.index import TarReader
 from babelcap.data.store.store import Corpus
 from babelcap.errors import BadSample
-from babelcap.generate.pipeline import Build, count_drops
+from babelcap.generate.pipeline import Build
 from babelcap.generate.schemas import SCORES
+from babelcap.generate.summary import stage_rows
 from babelcap.generate.translate import PUBLISHED_YIELD
+from babelcap.measures import TRAIN
 from babelcap.pages import render
 from babelcap.records import Annotation
-from babelcap.storage import parquet_errors, write_text
+from babelcap.storage import parquet_errors, write_json, write_text
 
+STAGES = "stages.json"
 NUM_IMAGES = 24
 NUM_BINS = 40
 PLACES = {"best": 0.0, "median": 0.5, "worst": 1.0}  # among an image's aligned texts, best first
 
 
 def write_page(build: Build, corpus: Corpus, aligned: Mapping[str, Path]) -> Path:
-    """Its path: <work>/page/index.html. The same build gives the same bytes."""
+    """Its path: <work>/page/index.html; what stages made is in <work>/stages.json too. The same build gives the same
+    bytes.
+    """
     config = build.config
+    stages = stage_rows(build)
+    scores = read_scores(aligned, config.text)
+    low, high = score_range(scores, config.align.select.min_score)
     page = render(
         "generate/page.html.jinja",
         title=config.name,
@@ -43,34 +53,28 @@ def write_page(build: Build, corpus: Corpus, aligned: Mapping[str, Path]) -> Pat
                     (str(pair), number, corpus.coverage.is_seen(pair)) for pair, number in _sorted(corpus, split)
                 ],
             }
-            for split in corpus.splits
+            for split in sorted(corpus.splits, key=lambda name: name != TRAIN)
         },
         licences=corpus.manifest.provenance["licences"],
-        stages=list(stage_rows(build)),
+        stages=stages,
+        left_out=sum((Counter(shard.skipped) for shard in corpus.manifest.shards), Counter()).most_common(),
         yields=list(yields(build)),
-        histograms=[histogram(language, scores) for language, scores in read_scores(aligned, config.text).items()],
+        histograms=[histogram(language, values, low, high) for language, values in scores.items()],
         min_score=config.align.select.min_score,
+        threshold=round(100 * (config.align.select.min_score - low) / (high - low), 2),
         cards=[card(corpus, row) for row in draw_rows(corpus)],
     )
     path = build.work / "page" / "index.html"
     write_text(path, page)
+    # For scripts; without what differs between a build that was stopped and one that was not.
+    told = [{name: value for name, value in row.items() if name != "num_made"} for row in stages]
+    write_json(build.work / STAGES, {"content_hash": corpus.content_hash, "stages": told})
     return path
 
 
 def _sorted(corpus: Corpus, split: str) -> list[tuple[Any, int]]:
     order = {pair: place for place, pair in enumerate(corpus.coverage.all_pairs)}
     return sorted(corpus.counts(split).items(), key=lambda item: order.get(item[0], len(order)))
-
-
-def stage_rows(build: Build) -> Iterator[dict[str, Any]]:
-    for stage, receipts in build.receipts.items():
-        yield {
-            "name": stage.replace("_", " "),
-            "num_shards": len(receipts),
-            "num_in": sum(receipt.num_in for receipt in receipts.values()),
-            "num_out": sum(receipt.num_out for receipt in receipts.values()),
-            "drops": list(count_drops(receipts.values()).items()),
-        }
 
 
 def yields(build: Build) -> Iterator[dict[str, Any]]:
@@ -104,10 +108,15 @@ def read_scores(aligned: Mapping[str, Path], languages: Mapping[str, Any]) -> di
     return {language: np.concatenate(parts) for language, parts in found.items()}
 
 
-def histogram(language: str, scores: NDArray[np.float64]) -> dict[str, Any]:
-    """Bars in hundredths of the highest, over the scores from -.2 to 1, which hold all that cosines of texts are."""
-    low, high = -0.2, 1.0
-    counts, _ = np.histogram(np.clip(scores, low, high), NUM_BINS, (low, high))
+def score_range(scores: Mapping[str, NDArray[np.float64]], min_score: float) -> tuple[float, float]:
+    """One for all languages, in tenths: it holds the threshold, with room before it, and every score."""
+    found = np.concatenate([[min_score, min_score + 0.1], *scores.values()])
+    return math.floor(10 * found.min() - 0.01) / 10, math.ceil(10 * found.max()) / 10
+
+
+def histogram(language: str, scores: NDArray[np.float64], low: float, high: float) -> dict[str, Any]:
+    """Bars in hundredths of the highest."""
+    counts, _ = np.histogram(scores, NUM_BINS, (low, high))
     most = max(1, int(counts.max()))
     return {
         "language": language,

@@ -1,6 +1,8 @@
 """What lies between the stages: the columns of each stage's shards. Rows are joined by key or hash, never by position.
 
-clean       en-de.00000    parallel text, a million pairs a chunk
+clean       en-de.00000    parallel text, a million pairs a chunk, with what near-copies are told by
+repeats     de.000         pairs of a language that say what another says, by chunk
+unique      en-de.00000    clean text without them
 caption     <tar>          English captions as sentences
 translate   <tar>          the same sentences, and those of each caption language
 embed       <tar>, chunk   hashes or keys, with vectors [rows, width] beside them as `.vectors.npy`
@@ -18,6 +20,20 @@ TEXT = pa.schema(
         pa.field("en", pa.string(), nullable=False),
         pa.field("target", pa.string(), nullable=False),
         pa.field("language", pa.string(), nullable=False),
+    ]
+)
+CLEAN = pa.schema(
+    [
+        *TEXT,
+        pa.field("near", pa.uint64(), nullable=False),  # equal for near-copies
+        pa.field("plainness", pa.uint16(), nullable=False),  # characters that are no lower-case letters
+    ]
+)
+REPEATS = pa.schema(
+    [
+        pa.field("chunk", pa.string(), nullable=False),
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("is_copy", pa.bool_(), nullable=False),  # of the very pair that is kept
     ]
 )
 CAPTION = pa.schema(
@@ -58,4 +74,5 @@ VECTORS = "vectors"  # suffix of the file beside: float16, normalised
 ENGLISH_CAPTION = "caption_en"  # list of at most one text, translated or not
 PUBLISHED_CAPTION = "caption_en_{language}"  # list of at most one (en, xx) pair
 PUBLISHED_TRANSLATION = "translation_en_{language}"  # list of (en, xx) pairs
+SENTENCES = "sentences_{language}"  # of the caption, one for each of those in English; null where there is none
 SCORES = "score_en_{language}"  # of each translation, in the same order

@@ -2,12 +2,17 @@
 
     score(i, t) = <image_i, text_t>      both normalised, kept as float16
 
-Blocks of images times blocks of text are multiplied in float32 on any device, the best of each block survive, and
-survivors are scored again in float64. A float32 product of two normalised vectors is off by less than TOLERANCE, so a
-block also keeps all that is within it of the last place: what the rounding of one cut loses, no other cut finds.
+Blocks of images times blocks of text are multiplied in float32 on any device. A look at the maxima of a row tells where
+something can reach the image's last place so far; what still can at the end of a chunk is scored again in float64 and
+merged by (score, content hash). A float32 product of normalised vectors is off by less than TOLERANCE, which is allowed
+for. The float64 score is exact in whatever order it is summed: products of two float16 are multiples of 2^-48, and
+their sums stay below 2.
+
+Memory: the images of one call, one block of products (image_block x text_block x 4 bytes), one block of either side in
+float32, and about six times as many pairs as are wanted, 20 bytes each. Texts stream by, however many there are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -21,11 +26,12 @@ if TYPE_CHECKING:  # imported where it is used: stages that need none start fast
 
 TOLERANCE = 1e-4  # d * 2^-24 for a width of 1,000, and some room
 NOTHING = -np.inf
-MAX_ABOVE = 4  # times as many as are wanted, of each row
+MANY = 4  # times as many as are wanted: then what has no place any more is thrown away
+GROUP = 64  # columns of a block of products whose maximum is looked at
 
 
 class Texts(Protocol):
-    """A chunk of texts: content hashes [n] and vectors [n, width], which may be memory-mapped."""
+    """A chunk of texts: content hashes [n], each once, and vectors [n, width], which may be memory-mapped."""
 
     @property
     def hashes(self) -> NDArray[np.uint64]: ...
@@ -47,136 +53,151 @@ class Candidates(NamedTuple):
     scores: NDArray[np.float64]
 
 
+class Pairs(NamedTuple):
+    """Rows of a block of images, places in a chunk of texts, and about what they score, [n] each."""
+
+    rows: NDArray[np.int64]
+    places: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
 class SearchConfig(ConfigModel):
     """How the products are blocked and where: nothing here changes what is found."""
 
     image_block: int = resource(4096, ge=1)
-    text_block: int = resource(16384, ge=1)
+    text_block: int = resource(1024, ge=1)
     device: str = resource("cpu")
 
 
-class Found(NamedTuple):
-    """Places in a chunk that survive for each image of a block: [images, kept] with float64 scores; -1 is none."""
-
-    places: NDArray[np.int64]
-    scores: NDArray[np.float64]
+def no_candidates(num_images: int, num_candidates: int) -> Candidates:
+    size = (num_images, num_candidates)
+    return Candidates(np.zeros(size, np.uint64), np.full(size, NOTHING))
 
 
 def nearest_texts(
     images: NDArray[np.float16], chunks: Iterable[Texts], num_candidates: int, config: SearchConfig
 ) -> Candidates:
-    """Equal scores are ordered by content hash, and one text counts once however often it comes."""
-    best = Candidates(
-        np.zeros((len(images), num_candidates), np.uint64), np.full((len(images), num_candidates), NOTHING)
-    )
+    """Equal scores are ordered by content hash, and one text counts once however many chunks it is in."""
+    best = no_candidates(len(images), num_candidates)
     for chunk in chunks:
         for start in range(0, len(images), config.image_block):
             rows = slice(start, start + config.image_block)
-            found = _search_block(images[rows], chunk.vectors, best.scores[rows], config)
-            hashes = np.where(found.places >= 0, chunk.hashes[np.maximum(found.places, 0)], np.uint64(0))
-            merged = merge_candidates(
-                [Candidates(best.hashes[rows], best.scores[rows]), Candidates(hashes, found.scores)], num_candidates
-            )
-            best.hashes[rows], best.scores[rows] = merged
+            before = Candidates(best.hashes[rows], best.scores[rows])
+            best.hashes[rows], best.scores[rows] = _search_block(images[rows], chunk, before, config)
     return best
 
 
-def _search_block(
-    images: NDArray[np.float16], texts: NDArray[np.float16], before: NDArray[np.float64], config: SearchConfig
-) -> Found:
-    """`before` [images, wanted] are the best scores of the chunks before: nothing below the last of them is wanted."""
+def _search_block(images: NDArray[np.float16], chunk: Texts, best: Candidates, config: SearchConfig) -> Candidates:
+    """`best` are those of the chunks before; what comes back are the best of all."""
     import torch
 
     queries = torch.from_numpy(np.array(images)).to(config.device).float()
-    kept: list[tuple[Tensor, Tensor]] = []
-    num_wanted = before.shape[1]
-    floor = torch.from_numpy(before[:, -1] - TOLERANCE).to(config.device, torch.float32)
-    for start in range(0, len(texts), config.text_block):
-        keys = torch.from_numpy(np.array(texts[start : start + config.text_block])).to(config.device)
-        products = queries @ keys.float().T
-        found = _above(products, floor, MAX_ABOVE * num_wanted)
-        scores, places = found if found is not None else _best_of(products, num_wanted, floor)
-        kept.append((scores, places + start))
-        if len(kept) > 1:
-            kept = [_keep(kept, num_wanted)]
-        if kept[0][0].shape[1] >= num_wanted:
-            floor = torch.maximum(floor, kept[0][0].topk(num_wanted).values[:, -1] - TOLERANCE)
-    if not kept:
-        return Found(np.full((len(images), 0), -1), np.full((len(images), 0), NOTHING))
-    scores, places = kept[0]
-    kept_places = torch.where(scores.isneginf(), -1, places).cpu().numpy()
-    return Found(kept_places, rescored(images, texts, kept_places))
+    room = queries.new_empty((len(images), config.text_block))  # used again and again: fresh memory costs time
+    num_wanted = best.scores.shape[1]
+    floor = best.scores[:, -1] - TOLERANCE  # what a product has to reach for its text to have a place
+    enough = torch.from_numpy(floor).to(room)
+    found, num_found = [NO_PAIRS], 0
+    for start, keys in _blocks(chunk.vectors, config):
+        products = torch.mm(queries, keys.T, out=room if len(keys) == config.text_block else None)
+        if len(keys) > num_wanted and bool(enough.isneginf().any()):  # of the first block as many as are wanted
+            enough = torch.maximum(enough, products.topk(num_wanted).values[:, -1] - TOLERANCE)
+        found.append(_reaching(products, enough, start))
+        num_found += len(found[-1].rows)
+        if num_found >= MANY * num_wanted * len(images):
+            kept, floor = _pruned(found, enough.cpu().double().numpy(), num_wanted)
+            if len(kept.rows) > MANY // 2 * num_wanted * len(images):  # so many that rounding cannot tell apart
+                best, kept = add_pairs(best, images, chunk, kept), NO_PAIRS
+                floor = best.scores[:, -1] - TOLERANCE
+            found, num_found = [kept], len(kept.rows)
+            enough = torch.from_numpy(floor).to(room)
+    return add_pairs(best, images, chunk, _pruned(found, floor, num_wanted)[0])
 
 
-def _above(scores: "Tensor", floor: "Tensor", most: int) -> tuple["Tensor", "Tensor"] | None:
-    """All that reach their row's floor, padded to equal numbers: one look at each, where sorting takes many.
-
-    None where there is no floor yet, or more than `most` a row on average reach it.
-    """
+def _blocks(vectors: NDArray[np.float16], config: SearchConfig) -> Iterator[tuple[int, "Tensor"]]:
+    """(first place, vectors in float32 on the device); good until the next one: its memory is used again."""
     import torch
 
-    if bool(floor.isneginf().any()):
-        return None
-    reached = scores >= floor[:, None]
-    counts = reached.sum(dim=1)
-    if int(counts.sum()) > most * len(scores):
-        return None
-    rows, columns = reached.nonzero(as_tuple=True)
-    starts = counts.cumsum(0) - counts
-    slots = torch.arange(len(rows), device=scores.device) - starts[rows]
-    width = max(1, int(counts.max())) if len(counts) else 1
-    values = scores.new_full((len(scores), width), NOTHING)
-    places = torch.zeros((len(scores), width), dtype=torch.long, device=scores.device)
-    values[rows, slots], places[rows, slots] = scores[rows, columns], columns
-    return values, places
+    size = (min(config.text_block, len(vectors)), vectors.shape[1])
+    halves = torch.empty(size, dtype=torch.float16)
+    keys = torch.empty(size, device=config.device)
+    for start in range(0, len(vectors), config.text_block):
+        some = vectors[start : start + config.text_block]
+        halves.numpy()[: len(some)] = some
+        yield start, keys[: len(some)].copy_(halves[: len(some)])
 
 
-def _best_of(scores: "Tensor", num_wanted: int, floor: "Tensor") -> tuple["Tensor", "Tensor"]:
-    """The best of each row, and all that rounding cannot tell from the last of them."""
-    import torch
-
-    size = min(num_wanted, scores.shape[1])
-    last = scores.topk(size).values[:, -1] - TOLERANCE if size == num_wanted else torch.full_like(floor, NOTHING)
-    enough = torch.maximum(last, floor)
-    width = int((scores >= enough[:, None]).sum(dim=1).max().clamp(min=1))
-    best = scores.topk(width)
-    return best.values.masked_fill(best.values < enough[:, None], NOTHING), best.indices
-
-
-def _keep(parts: Sequence[tuple["Tensor", "Tensor"]], num_wanted: int) -> tuple["Tensor", "Tensor"]:
-    import torch
-
-    scores = torch.cat([part[0] for part in parts], dim=1)
-    places = torch.cat([part[1] for part in parts], dim=1)
-    best, order = _best_of(scores, num_wanted, torch.full_like(scores[:, 0], NOTHING))
-    return best, places.gather(1, order)
+def _reaching(products: "Tensor", enough: "Tensor", start: int) -> Pairs:
+    """All that reach their row's floor. Maxima of groups of columns are looked at first: in most nothing reaches it."""
+    size = products.shape[1]
+    group = GROUP if size % GROUP == 0 else size
+    groups = products.view(len(products), -1, group)
+    rows, places = (groups.amax(dim=2) >= enough[:, None]).nonzero(as_tuple=True)
+    values = groups[rows, places]
+    which, columns = (values >= enough[rows, None]).nonzero(as_tuple=True)
+    scores = values[which, columns]
+    rows, columns = rows[which], start + group * places[which] + columns
+    return Pairs(rows.cpu().numpy(), columns.cpu().numpy(), scores.cpu().numpy())
 
 
-def rescored(images: NDArray[np.float16], texts: NDArray[np.float16], places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """In float64, from the float16 vectors themselves: no trace of how the products were blocked."""
-    scores = np.full(places.shape, NOTHING)
-    for row, columns in enumerate(places):
-        valid = columns >= 0
-        order = np.sort(columns[valid])  # memory-mapped files are read forwards
-        values = np.asarray(texts[order], np.float64) @ images[row].astype(np.float64)
-        scores[row, valid] = values[np.searchsorted(order, columns[valid])]
-    return scores
+def _pruned(found: Sequence[Pairs], floor: NDArray[np.float64], num_wanted: int) -> tuple[Pairs, NDArray[np.float64]]:
+    """What can still have a place among what was found, and the floor that this gives."""
+    rows, places, scores = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    order = _best_first(rows, scores)
+    rows, places, scores = rows[order], places[order], scores[order]
+    last = _rank(rows) == num_wanted - 1
+    floor = floor.copy()
+    floor[rows[last]] = np.maximum(floor[rows[last]], scores[last] - TOLERANCE)
+    kept = scores >= floor[rows]
+    return Pairs(rows[kept], places[kept], scores[kept]), floor
 
 
-def merge_candidates(parts: Sequence[Candidates], num_candidates: int) -> Candidates:
-    """Best first by (score, content hash), each hash once, cut or padded to `num_candidates`."""
-    hashes = np.concatenate([part.hashes for part in parts], axis=1)
-    scores = np.concatenate([part.scores for part in parts], axis=1)
-    order = np.lexsort((hashes, -scores), axis=1)
-    hashes, scores = np.take_along_axis(hashes, order, 1), np.take_along_axis(scores, order, 1)
+def _best_first(rows: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The order by row, and by falling score in it: both in one number, which is sorted several times as fast as two.
+
+    Bits of floats rise with their values, of negative ones they fall."""
+    bits = scores.view(np.int32).astype(np.int64)
+    rising = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    return np.argsort((rows << 33) - rising)
+
+
+def _rank(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each within its row, from 0; rows stand side by side."""
+    return np.arange(len(rows)) - np.searchsorted(rows, rows)
+
+
+def add_pairs(best: Candidates, images: NDArray[np.float16], chunk: Texts, found: Pairs) -> Candidates:
+    """The best of `best` and of what was found, by their float64 scores."""
+    if not len(found.rows):
+        return best
+    num_images, num_wanted = best.scores.shape
+    scores = np.concatenate([best.scores.ravel(), rescored(images, chunk.vectors, found)])
+    hashes = np.concatenate([best.hashes.ravel(), np.asarray(chunk.hashes)[found.places]])
+    rows = np.concatenate([np.repeat(np.arange(num_images), num_wanted), found.rows])
+    order = np.lexsort((hashes, -scores, rows))
+    rows, hashes, scores = rows[order], hashes[order], scores[order]
     # One text has one score, so that its copies stand side by side.
-    copies = np.zeros(scores.shape, bool)
-    copies[:, 1:] = (hashes[:, 1:] == hashes[:, :-1]) & (scores[:, 1:] == scores[:, :-1])
-    scores = np.where(copies, NOTHING, scores)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :num_candidates]
-    hashes, scores = np.take_along_axis(hashes, order, 1), np.take_along_axis(scores, order, 1)
-    missing = num_candidates - hashes.shape[1]
-    if missing > 0:
-        hashes = np.pad(hashes, ((0, 0), (0, missing)))
-        scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=NOTHING)
-    return Candidates(np.where(np.isneginf(scores), np.uint64(0), hashes), scores)
+    is_new = scores > NOTHING
+    is_new[1:] &= (rows[1:] != rows[:-1]) | (hashes[1:] != hashes[:-1])
+    rows, hashes, scores = rows[is_new], hashes[is_new], scores[is_new]
+    rank = _rank(rows)
+    kept = rank < num_wanted
+    merged = no_candidates(num_images, num_wanted)
+    merged.hashes[rows[kept], rank[kept]] = hashes[kept]
+    merged.scores[rows[kept], rank[kept]] = scores[kept]
+    return merged
+
+
+def rescored(images: NDArray[np.float16], texts: NDArray[np.float16], pairs: Pairs) -> NDArray[np.float64]:
+    """[n], from the float16 vectors themselves: no trace of how the products were blocked."""
+    import torch
+
+    order = np.lexsort((pairs.places, pairs.rows))  # memory-mapped files are read forwards
+    rows, starts = np.unique(pairs.rows[order], return_index=True)
+    scores = np.empty(len(order))
+    for row, some in zip(rows.tolist(), np.split(order, starts[1:]), strict=True):
+        vectors = torch.from_numpy(texts[pairs.places[some]]).float().numpy()  # torch is the faster one at this
+        scores[some] = vectors.astype(np.float64) @ images[row].astype(np.float64)
+    return scores

@@ -6,8 +6,9 @@ choose before all others, and what they took is barred from training. The result
 images came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,49 +26,80 @@ class SelectConfig(ConfigModel):
 
 @dataclass(frozen=True)
 class CandidateTable:
-    """One row a candidate. Images are numbered in the order of their keys, so that ties are broken by key."""
+    """One row a candidate. Images are numbered in the order of their keys and texts in that of their hashes, so that
+    ties are broken by hash, then by key.
+    """
 
     images: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
+    texts: NDArray[np.int64]
     scores: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.images)
 
+    def only(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Self:
+        return type(self)(self.images[rows], self.texts[rows], self.scores[rows])
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Best first."""
+        return np.lexsort((self.images, self.texts, -self.scores))
+
 
 def select_texts(
-    table: CandidateTable, is_eval: NDArray[np.bool_], texts: Mapping[int, str], config: SelectConfig
-) -> NDArray[np.int64]:
-    """The rows that are taken, best first. `is_eval` is of each image; `texts` are the English sides by hash."""
-    allowed = np.flatnonzero(table.scores >= config.min_score)
-    order = allowed[np.lexsort((table.images[allowed], table.hashes[allowed], -table.scores[allowed]))]
-    of_eval = is_eval[table.images[order]]
-    barred: set[int] = set()
-    taken = _choose(table, order[of_eval], texts, config, barred)
-    barred = {int(table.hashes[row]) for row in taken}
-    return np.array([*taken, *_choose(table, order[~of_eval], texts, config, barred)], np.int64)
+    blocks: Callable[[], Iterable[CandidateTable]],
+    is_eval: NDArray[np.bool_],
+    num_texts: int,
+    words_of: Callable[[int], frozenset[str]],
+    config: SelectConfig,
+) -> Iterator[CandidateTable]:
+    """What is taken, best first. `blocks()` gives all candidates best first, `words_of` a text's words by its number;
+    `is_eval` is of each image. Held in memory: N + 1 numbers an image, one a text.
+    """
+    choice = _Choice(len(is_eval), num_texts, words_of, config)
+    if is_eval.any():
+        for block in blocks():
+            yield choice.take(block.only(is_eval[block.images]))
+        choice.bar_used()
+    for block in blocks():
+        yield choice.take(block.only(~is_eval[block.images]))
 
 
-def _choose(
-    table: CandidateTable, order: NDArray[np.int64], texts: Mapping[int, str], config: SelectConfig, barred: set[int]
-) -> list[int]:
-    uses: dict[int, int] = {}
-    chosen: dict[int, list[frozenset[str]]] = {}
-    taken = []
-    for row in order.tolist():
-        image, text = int(table.images[row]), int(table.hashes[row])
-        if text in barred or uses.get(text, 0) >= config.max_uses:
-            continue
-        before = chosen.setdefault(image, [])
-        if len(before) >= config.num_texts:
-            continue
-        words = frozenset(texts[text].casefold().split())
-        if any(_overlap(words, other) > config.max_overlap for other in before):
-            continue
-        before.append(words)
-        uses[text] = uses.get(text, 0) + 1
-        taken.append(row)
-    return taken
+class _Choice:
+    def __init__(
+        self, num_images: int, num_texts: int, words_of: Callable[[int], frozenset[str]], config: SelectConfig
+    ) -> None:
+        self.words_of, self.config = words_of, config
+        self.num_uses = np.zeros(num_texts, np.int32)
+        self.num_taken = np.zeros(num_images, np.int32)
+        self.taken = np.zeros((num_images, config.num_texts), np.int64)
+
+    def take(self, block: CandidateTable) -> CandidateTable:
+        # Most have no room left, which is seen at once; what fills up within the block is seen below.
+        block = block.only(self._has_room(block))
+        pairs = zip(block.images.tolist(), block.texts.tolist(), strict=True)
+        return block.only(np.array([row for row, pair in enumerate(pairs) if self._takes(*pair)], np.int64))
+
+    def bar_used(self) -> None:
+        self.num_uses[self.num_uses > 0] = self.config.max_uses
+
+    def _has_room(self, block: CandidateTable) -> NDArray[np.bool_]:
+        image_has_room: NDArray[np.bool_] = self.num_taken[block.images] < self.config.num_texts
+        return image_has_room & (self.num_uses[block.texts] < self.config.max_uses)
+
+    def _takes(self, image: int, text: int) -> bool:
+        number = int(self.num_taken[image])
+        if number >= self.config.num_texts or self.num_uses[text] >= self.config.max_uses:
+            return False
+        if number:
+            words = self.words_of(text)
+            others = map(self.words_of, self.taken[image, :number].tolist())
+            if any(_overlap(words, other) > self.config.max_overlap for other in others):
+                return False
+        self.taken[image, number] = text
+        self.num_taken[image] += 1
+        self.num_uses[text] += 1
+        return True
 
 
 def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
@@ -78,7 +110,7 @@ def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
 
 def concatenate(tables: Sequence[CandidateTable]) -> CandidateTable:
     return CandidateTable(
-        np.concatenate([table.images for table in tables]),
-        np.concatenate([table.hashes for table in tables]),
-        np.concatenate([table.scores for table in tables]),
+        np.concatenate([np.zeros(0, np.int64), *(table.images for table in tables)]),
+        np.concatenate([np.zeros(0, np.int64), *(table.texts for table in tables)]),
+        np.concatenate([np.zeros(0, np.float64), *(table.scores for table in tables)]),
     )

@@ -7,13 +7,13 @@ parquet   columns `en` and the language's code, or `translation` with both, and 
 """
 
 import gzip
-import io
 import itertools
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,9 +22,12 @@ from pydantic import Field
 from babelcap.config import ConfigModel, build_config
 from babelcap.errors import UserError
 from babelcap.jobs.receipts import ShardOutput
-from babelcap.storage import atomic_file, parquet_errors
+from babelcap.storage import atomic_file, parquet_errors, read_lines
 
 MAX_CHARACTERS = 20_000  # of a line; longer ones are cut there and dropped later for their length
+LOW_SCORE = "scored below min_score by its source"
+MAX_BYTES = 12 * MAX_CHARACTERS  # of a line, which may have two sides and a score
+Lines = Iterator[str]
 RAW = pa.schema([pa.field("line", pa.int64()), pa.field("en", pa.string()), pa.field("target", pa.string())])
 
 
@@ -45,21 +48,33 @@ class RawPair(NamedTuple):
     target: str
 
 
-def read_pairs(source: TextSource, language: str) -> Iterator[RawPair]:
+def read_pairs(source: TextSource, language: str, drops: Counter[str] | None = None) -> Iterator[RawPair]:
+    """Pairs below the least score are counted in `drops`."""
+    drops = Counter() if drops is None else drops
     for path in source.files:
         if not path.is_file():
             raise UserError(f"text.{language}.files: {path}: no such file")
     readers = {"moses": _read_moses, "tsv": _read_tsv, "parquet": _read_parquet}
-    pairs = readers[source.format](source, language)
-    return itertools.islice(pairs, source.max_pairs)
+    scored = readers[source.format](source, language)
+    return itertools.islice(_well_scored(scored, source.min_score, drops), source.max_pairs)
 
 
-def _read_moses(source: TextSource, language: str) -> Iterator[RawPair]:
+def _well_scored(
+    scored: Iterable[tuple[float | None, RawPair]], min_score: float | None, drops: Counter[str]
+) -> Iterator[RawPair]:
+    for score, pair in scored:
+        if min_score is None or score is None or score >= min_score:
+            yield pair
+        else:
+            drops[LOW_SCORE] += 1
+
+
+def _read_moses(source: TextSource, language: str) -> Iterator[tuple[float | None, RawPair]]:
     with ExitStack() as stack:
         if len(source.files) == 1 and zipfile.is_zipfile(source.files[0]):
             first, second, scores = _open_zip(stack, source.files[0], language)
         elif len(source.files) in (2, 3):
-            opened = [stack.enter_context(_open_text(path)) for path in source.files]
+            opened = [_open_text(stack, path) for path in source.files]
             first, second, scores = opened[0], opened[1], opened[2] if len(opened) == 3 else None
         else:
             raise UserError(
@@ -71,73 +86,82 @@ def _read_moses(source: TextSource, language: str) -> Iterator[RawPair]:
             if english is None or other is None:
                 shorter = source.files[0 if english is None else -1]
                 raise UserError(f"{shorter} ends at line {number}, the other side goes on; they are not aligned")
-            if source.min_score is None or score is None or _number(score) >= source.min_score:
-                yield RawPair(number, _line(english), _line(other))
+            yield None if score is None else _number(score), RawPair(number, _line(english), _line(other))
 
 
-def _open_zip(stack: ExitStack, path: Path, language: str) -> tuple[IO[str], IO[str], IO[str] | None]:
-    archive = stack.enter_context(zipfile.ZipFile(path))
+def _open_zip(stack: ExitStack, path: Path, language: str) -> tuple[Lines, Lines, Lines | None]:
     found = {}
+    try:
+        archive = stack.enter_context(zipfile.ZipFile(path))
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be unpacked ({error}); it may be damaged") from None
     for side in ("en", language, "scores"):
         names = [name for name in archive.namelist() if name.endswith(f".{side}")]
         if len(names) == 1:
-            found[side] = io.TextIOWrapper(stack.enter_context(archive.open(names[0])), "utf-8", errors="replace")
+            try:
+                member = stack.enter_context(archive.open(names[0]))
+            except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:  # RuntimeError: a password
+                raise UserError(f"{path}: {names[0]} cannot be unpacked ({error})") from None
+            found[side] = read_lines(member, path, MAX_BYTES)
         elif side != "scores":
             raise UserError(f"{path} holds {len(names)} files that end in .{side}, expected one")
     return found["en"], found[language], found.get("scores")
 
 
-def _read_tsv(source: TextSource, language: str) -> Iterator[RawPair]:
+def _read_tsv(source: TextSource, language: str) -> Iterator[tuple[float | None, RawPair]]:
     for path in source.files:
-        with _open_text(path) as file:
-            for number, row in enumerate(file):
-                columns = row.rstrip("\n").split("\t")
+        with ExitStack() as stack:
+            for number, row in enumerate(_open_text(stack, path)):
+                columns = row.split("\t")
                 has_score = len(columns) > 2 and _is_number(columns[0])
                 sides = columns[1:3] if has_score else columns[:2]
                 if len(sides) < 2:
                     raise UserError(
                         f"{path}:{number + 1}: found {len(columns)} columns; write English, tab, {language}"
                     )
-                if source.min_score is None or not has_score or float(columns[0]) >= source.min_score:
-                    yield RawPair(number, _line(sides[0]), _line(sides[1]))
+                yield float(columns[0]) if has_score else None, RawPair(number, _line(sides[0]), _line(sides[1]))
 
 
-def _read_parquet(source: TextSource, language: str) -> Iterator[RawPair]:
+def _read_parquet(source: TextSource, language: str) -> Iterator[tuple[float | None, RawPair]]:
     for path in source.files:
         with parquet_errors(path), pq.ParquetFile(path) as file:
             number = 0
             for batch in file.iter_batches(batch_size=10_000):
                 for row in batch.to_pylist():
-                    sides = row.get("translation") or row
-                    if sides.get("en") is None or sides.get(language) is None:
+                    sides = row["translation"] if isinstance(row.get("translation"), dict) else row
+                    if not isinstance(sides.get("en"), str) or not isinstance(sides.get(language), str):
                         known = ", ".join(file.schema_arrow.names)
-                        raise UserError(f"{path}: row {number} has no en and {language}; its columns are {known}")
+                        raise UserError(
+                            f"{path}: row {number} has no text in en and {language}; its columns are {known}"
+                        )
                     score = row.get("score")
-                    if source.min_score is None or score is None or score >= source.min_score:
-                        yield RawPair(number, _line(sides["en"]), _line(sides[language]))
+                    yield (
+                        None if score is None else _number(score),
+                        RawPair(number, _line(sides["en"]), _line(sides[language])),
+                    )
                     number += 1
 
 
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="\n")
-    return path.open(encoding="utf-8", errors="replace", newline="\n")
+def _open_text(stack: ExitStack, path: Path) -> Lines:
+    file = stack.enter_context(path.open("rb"))
+    unpacked = stack.enter_context(gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
+    return read_lines(unpacked, path, MAX_BYTES)
 
 
 def _line(text: str) -> str:
     return text.rstrip("\r\n")[:MAX_CHARACTERS]
 
 
-def _is_number(text: str) -> bool:
+def _is_number(value: Any) -> bool:
     try:
-        float(text)
-    except ValueError:
+        float(value)
+    except (ValueError, TypeError, OverflowError):
         return False
     return True
 
 
-def _number(text: str) -> float:
-    return float(text) if _is_number(text) else float("-inf")
+def _number(value: Any) -> float:
+    return float(value) if _is_number(value) else float("-inf")
 
 
 def read_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
@@ -148,7 +172,8 @@ def read_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
     files = inputs["text"] if isinstance(inputs["text"], list) else [inputs["text"]]
     source = build_config(TextSource, settings["source"] | {"files": files}, f"text.{language}")
     folder = chunk_folder(Path(settings["output"]))
-    pairs = read_pairs(source, language)
+    drops: Counter[str] = Counter()
+    pairs = read_pairs(source, language, drops)
     rows: list[tuple[str, int]] = []
     while some := list(itertools.islice(pairs, settings["pairs_per_chunk"])):
         name = f"en-{language}.{len(rows):05d}"
@@ -157,10 +182,12 @@ def read_shard(inputs: dict[str, Any], settings: dict[str, Any]) -> ShardOutput:
             pq.write_table(pa.table([lines, sources, targets], schema=RAW), partial, compression="zstd")
         rows.append((name, len(some)))
     if not rows:
-        raise UserError(f"text.{language}: {source.files[0]} has no pairs")
+        reason = f" above text.{language}.min_score" if drops else ""
+        raise UserError(f"text.{language}: {source.files[0]} has no pairs{reason}")
     names, counts = zip(*rows, strict=True)
     total = sum(counts)
-    return ShardOutput(pa.table({"chunk": names, "pairs": pa.array(counts, pa.int64())}), total, total)
+    table = pa.table({"chunk": names, "pairs": pa.array(counts, pa.int64())})
+    return ShardOutput(table, total + drops.total(), total, dict(drops))
 
 
 def chunk_folder(listing: Path) -> Path:

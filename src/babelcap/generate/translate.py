@@ -21,8 +21,9 @@ from pydantic import Field
 
 from babelcap.config import ConfigModel, build_config, resource
 from babelcap.errors import UserError
-from babelcap.generate.backends.translators import DecodeOptions, Translator, model_name
+from babelcap.generate.backends.translators import DecodeOptions, Translator
 from babelcap.generate.clean import CHARACTERS_AN_ENGLISH_ONE
+from babelcap.generate.models import hub_version
 from babelcap.generate.schemas import TRANSLATION
 from babelcap.identification import may_be
 from babelcap.jobs.receipts import ShardOutput
@@ -62,9 +63,9 @@ class TranslateConfig(ConfigModel):
     error_share: float = Field(0.0, ge=0, le=1)  # of the world's backend
     seed: int = 0
     dtype: str = "float32"
+    compute_type: str = "default"  # of CTranslate2, whose results it changes
     device: str = resource("cpu")
-    compute_type: str = resource("default")
-    converted: str | None = resource(None)  # where CTranslate2's form of the model is kept
+    converted: str | None = resource(None)  # folder for CTranslate2's forms of models; None: with the work
 
 
 def with_context(caption: str, description: str) -> str:
@@ -170,7 +171,6 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
         table = table.filter(pc.is_in(table["key"], pa.array(settings["keys"], pa.string())))
     sentences: list[list[str]] = table["sentences"].to_pylist()
     known = table["description"].to_pylist() if "description" in table.column_names else [None] * len(sentences)
-    translator = load_translator(config)
     columns = [table["key"].combine_chunks(), table["sentences"].combine_chunks()]
     drops: Counter[str] = Counter()
     by_language: dict[str, tuple[int, int]] = {}  # captions in, translations out
@@ -178,7 +178,7 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
         flat = [sentence for row in sentences for sentence in row]
         context = [description if len(row) == 1 else None
                    for row, description in zip(sentences, known, strict=True) for _ in row]  # fmt: skip
-        results = iter(Job(translator, language, config).translate(flat, context))
+        results = iter(Job(load_translator(config), language, config).translate(flat, context))
         rows: list[list[str] | None] = []
         for row in sentences:
             made = [next(results) for _ in row]
@@ -192,9 +192,9 @@ def translate_shard(inputs: dict[str, Path], settings: dict[str, Any]) -> ShardO
     return ShardOutput(
         pa.table(columns, schema=schema),
         num_in,
-        num_in - drops.total(),
+        sum(num_out for _, num_out in by_language.values()),
         dict(drops),
-        models={"translator": model_name(config.model)},
+        models=hub_version("translator", config.model) if languages and config.backend != "world" else {},
         device=config.device,
         extra={"licence": config.licence, "by_language": by_language},
     )

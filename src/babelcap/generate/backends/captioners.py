@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IMAGE_MARK = "<image>"
+REFUSAL = "refused by the server"  # a reason to drop
 
 
 class Question(NamedTuple):
-    """An image and what is asked of it."""
+    """An image and what is asked of it; `answer_start` is put into the captioner's mouth."""
 
     key: str
     image: Image.Image
     prompt: str
+    answer_start: str = ""
 
 
 class Answer(NamedTuple):
@@ -58,7 +60,7 @@ class VisionLanguageModel:
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         inputs = self.processor(
             images=[question.image for question in questions],
-            text=[self._text(question.prompt) for question in questions],
+            text=[f"{self._text(question.prompt)}{question.answer_start}" for question in questions],
             padding=True,
             return_tensors="pt",
         ).to(self.device, self.dtype)

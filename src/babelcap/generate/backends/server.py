@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.errors import UserError
-from babelcap.generate.backends.captioners import Answer, Question
+from babelcap.generate.backends.captioners import REFUSAL, Answer, Question
+from babelcap.jobs.stages import Unavailable
 from babelcap.storage import read_json_lines
 
 REFUSED = {400, 413, 415, 422}
@@ -27,8 +28,12 @@ MAX_ANSWER_BYTES = 4 * 2**20
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 60.0
 
 
-class ServerUnreachable(Exception):
+class ServerTrouble(Exception):
     """The machine's fault, not the data's: the shard is tried again later."""
+
+
+class ServerUnreachable(ServerTrouble, Unavailable):
+    """Nobody answers at all: no shard can be made."""
 
 
 class ChatServer:
@@ -84,50 +89,71 @@ class ChatServer:
         question.image.convert("RGB").save(buffer, "JPEG", quality=90)
         picture = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
         content = [{"type": "image_url", "image_url": {"url": picture}}, {"type": "text", "text": question.prompt}]
-        return {
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
             "max_tokens": self.max_new_tokens,
             "temperature": 0,
         }
+        if question.answer_start:  # as vLLM and SGLang take it
+            body["messages"].append({"role": "assistant", "content": question.answer_start})
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
+        return body
 
     async def _ask(self, client: Any, number: int, body: dict[str, Any]) -> Answer:
         import httpx2
 
-        waited, attempt, problem = 0.0, 0, ""
+        waited, attempt, problem, is_there = 0.0, 0, "", False
         while waited <= self.patience_seconds:
             url = self.urls[(number + attempt) % len(self.urls)]
             wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt) * (0.5 + random.random() / 2)
             try:
-                response = await client.post(f"{url}/chat/completions", json=body)
+                async with client.stream("POST", f"{url}/chat/completions", json=body) as response:
+                    content = await _read_bounded(response)
+                is_there = True
                 if response.status_code in REFUSED:
-                    return Answer("", drop="refused by the server")
+                    return Answer("", drop=REFUSAL)
                 if response.status_code in FATAL:
                     status = response.status_code
                     raise UserError(f"caption.urls: {url} answered {status}: {FATAL[status]}")
-                if response.status_code == 200 and len(response.content) <= MAX_ANSWER_BYTES:
-                    answer = _parse(response.content)
+                if response.status_code == 200 and len(content) <= MAX_ANSWER_BYTES:
+                    answer = parse_answer(content)
                     if answer is not None:
                         return answer
                     problem = "an answer that is no chat completion"
                 else:
                     problem = f"status {response.status_code}"
                     wait = max(wait, _retry_after(response.headers.get("retry-after")))
-            except httpx2.TransportError as error:
+            except (httpx2.TransportError, httpx2.DecodingError) as error:
+                is_there = is_there or not isinstance(error, httpx2.ConnectError)
                 problem = f"{type(error).__name__}: {error}".rstrip(": ")
             attempt += 1
             waited += wait
             await asyncio.sleep(wait)
-        raise ServerUnreachable(f"{', '.join(self.urls)}: no answer in {self.patience_seconds:g} s ({problem})")
+        kind = ServerTrouble if is_there else ServerUnreachable
+        raise kind(f"{', '.join(self.urls)}: no answer in {self.patience_seconds:g} s ({problem})")
 
 
-def _parse(content: bytes) -> Answer | None:
+async def _read_bounded(response: Any) -> bytes:
+    """No more than is looked at: an answer may be without end, or unpack to what no memory holds."""
+    content = b""
+    async for piece in response.aiter_bytes(MAX_ANSWER_BYTES // 64):
+        content += piece
+        if len(content) > MAX_ANSWER_BYTES:
+            break
+    return content
+
+
+def parse_answer(content: bytes) -> Answer | None:
     try:
         choice = json.loads(content)["choices"][0]
         text = choice["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
-    return Answer(text.strip(), is_cut=choice.get("finish_reason") == "length") if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return None
+    whole = text.encode("utf-8", "replace").decode()  # JSON can spell half of a character, which cannot be written
+    return Answer(whole.strip(), is_cut=choice.get("finish_reason") == "length")
 
 
 def _retry_after(value: str | None) -> float:
@@ -148,9 +174,12 @@ class Journal:
             return {}
         lines = [line.value for line in read_json_lines(self.path) if line.error is None]
         return {
-            line["digest"]: Answer(line["text"], bool(line["is_cut"]), line["drop"])
+            line["digest"]: Answer(line["text"], line["is_cut"], line["drop"])
             for line in lines
-            if isinstance(line, dict) and {"digest", "text", "is_cut", "drop"} <= set(line)
+            if isinstance(line, dict)
+            and all(isinstance(line.get(name), str) for name in ("digest", "text"))
+            and isinstance(line.get("drop", 0), str | None)
+            and isinstance(line.get("is_cut"), bool)
         }
 
     def add(self, digest: str, answer: Answer) -> None:

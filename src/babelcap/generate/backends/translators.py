@@ -4,7 +4,6 @@ The families differ in how they are told the target language: NLLB and M2M-100 b
 MADLAD-400 and Marian of several targets by a token in front of the source, Marian of one target not at all.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -12,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from babelcap.config import ConfigModel
 from babelcap.errors import UserError
 from babelcap.languages import Language
-from babelcap.storage import atomic_folder, locked, read_json_object, text_sha256
+from babelcap.storage import atomic_folder, locked
 
 Family = Literal["nllb", "m2m100", "madlad", "marian"]
 CT2_FILES = ("model.bin", "config.json")
@@ -201,11 +200,3 @@ def _ctranslate2() -> Any:
             "translate.backend 'ctranslate2' needs CTranslate2: pip install 'babelcap[data]', or choose 'transformers'"
         ) from None
     return ctranslate2
-
-
-def model_name(model: str) -> str:
-    """What annotations call their teacher: the last part of a path, with a hash of its configuration."""
-    folder = Path(model)
-    if not (folder / "config.json").is_file():
-        return model
-    return f"{folder.name}@{text_sha256(json.dumps(read_json_object(folder / 'config.json'), sort_keys=True))[:8]}"

@@ -26,6 +26,7 @@ from babelcap.world.realise import realise
 from babelcap.world.scenes import Scene, draw_scene, generator
 
 WIDTH = 64
+CONTEXT_MARK = " ### ("
 WEIGHTS = {"noun": 1.0, "colour": 0.5, "both": 1.0, "ground": 0.5}
 
 
@@ -56,7 +57,12 @@ class WorldTranslator:
         self.error_share, self.seed = error_share, seed
 
     def translate(self, texts: Sequence[str], language: Language, options: DecodeOptions) -> list[str]:
-        return [self._translate(text, language.code) for text in texts]
+        return [self._with_context(text, language.code) for text in texts]
+
+    def _with_context(self, text: str, language: str) -> str:
+        """A description behind the text, "text ### (description)", stays behind it."""
+        text, mark, description = text.partition(CONTEXT_MARK)
+        return f"{self._translate(text, language)}{mark}{description}"
 
     def _translate(self, text: str, language: str) -> str:
         sentences = parse_strict(text, "en")
