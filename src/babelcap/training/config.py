@@ -79,6 +79,7 @@ class TrainConfig(ConfigModel):
     model: str  # folder or hub id of the captioner to start from
     output: Path = resource(Path("runs/run"))
     policy: str = "pretraining"  # what trains: see `babelcap model info --policy`
+    head: Literal["whole", "corpus"] = "whole"  # corpus: the loss is over the corpus' tokens alone (head.py)
     budgets: tuple[int, ...] = (500,)  # optimiser steps
     batch_size: int = Field(1024, ge=1)  # samples of one step, over all ranks
     dropout: float | None = Field(None, ge=0, lt=1)  # of states; None: as the model's configuration says

@@ -33,7 +33,8 @@ from babelcap.storage import RememberedChecksums, file_sha256, locked, text_sha2
 from babelcap.training.feature_files import FeatureFolder, TarFeatures
 from babelcap.training.parallel import World
 
-CODE_VERSION = 2  # of this file and of what the tower's code computes: raise it where results change
+CODE_VERSION = 3  # of this file and of what the tower's code computes: raise it where results change
+IMAGES_AT_ONCE = 16  # the maps of a whole block would be gigabytes, mapped anew for each layer
 # Of a tower's settings: what says nothing about its results, as its weights' type is known from them.
 NO_MATTER = {"dtype", "torch_dtype", "transformers_version"}
 
@@ -94,16 +95,22 @@ def open_features(
 def feature_key(model: Captioner, config: BatchConfig) -> str:
     """Names all that the features of an image depend on beside the image."""
     encoder = model.encoder
-    settings = encoder.config.to_dict()
-    vision = {name: value for name, value in settings["vision_config"].items() if name not in NO_MATTER}
+    tower = [_that_matter(value) for value in encoder.config.tower_settings]
     depends_on = {
         "code": [CODE_VERSION, file_sha256(str(images.__file__)), PIL.__version__],
-        "tower": [settings["kind"], vision, settings["image_feature_source"]],
-        "weights": weights_hash([encoder.vision_tower, encoder.projector]),
+        "tower": tower,
+        "weights": weights_hash(encoder.image_modules()),
         "image": [config.image_size_px, config.image_mean, config.image_std],
         "type": "float32",
     }
     return f"{text_sha256(depends_on)[:16]}-{config.image_size_px}px"
+
+
+def _that_matter(settings: Any) -> Any:
+    """Settings without those that say nothing about results."""
+    if isinstance(settings, dict):
+        return {name: value for name, value in settings.items() if name not in NO_MATTER}
+    return settings
 
 
 def weights_hash(modules: list[nn.Module]) -> str:
@@ -151,6 +158,7 @@ def _image_tokens(
             pixels[row] = images.square_pixels(image, size_px, config.image_mean, config.image_std)
         except BadSample:
             bad.append(row)
-    tokens = compute(torch.from_numpy(pixels)).float().cpu().numpy()
+    parts = [compute(part).float().cpu() for part in torch.from_numpy(pixels).split(IMAGES_AT_ONCE)]
+    tokens = torch.cat(parts).numpy()
     tokens[bad] = np.nan
     return tokens

@@ -22,10 +22,12 @@ from babelcap.data.feed.batches import Batch
 from babelcap.data.feed.loader import TrainingLoader
 from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest
+from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.captioner import Captioner
 from babelcap.storage import write_json
 from babelcap.training.checkpoint import list_checkpoints, remove_old, save_checkpoint
 from babelcap.training.config import TrainConfig
+from babelcap.training.head import in_shortlist
 from babelcap.training.metrics import JsonLines, Trackers, flatten
 from babelcap.training.optimiser import set_learning_rate
 from babelcap.training.parallel import World, clip_gradients, set_gradient_sync, uses_bf16
@@ -91,6 +93,7 @@ class LegRun:
     hashes: dict[str, str]  # checked when a checkpoint is loaded
     kept_steps: set[int]  # whose checkpoints branches start from
     macs_per_sample: float  # of a training step: forward and backward
+    shortlist: Shortlist | None = None  # of the head, where not all of it is computed
 
 
 def run_leg(run: LegRun, stop: StopRequest, after_step: AfterStep = lambda step: None) -> None:
@@ -143,7 +146,10 @@ def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) 
         with torch.autocast(device_type, torch.bfloat16, enabled=uses_bf16(config.parallel, world.device)):
             # Gradients are averaged over the processes, so each divides by its share of the tokens only.
             output = model(
-                **batch.model_inputs(world.device), logits_needed=False, num_items_in_batch=num_tokens / world.size
+                **in_shortlist(batch.model_inputs(world.device), run.shortlist),
+                shortlist=run.shortlist,
+                logits_needed=False,
+                num_items_in_batch=num_tokens / world.size,
             )
         output.loss.backward()
         losses = output.token_losses.sum(dim=1).double().cpu()

@@ -12,12 +12,21 @@ from babelcap.errors import UserError
 from babelcap.models.checkpoints.files import MODEL_FILES, PROCESSOR_FILES
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.flops import forward_macs, meta_captioner
-from babelcap.records import EvalResult, RunRecord, compute_macs, initial_losses
-from babelcap.storage import MANIFEST, file_sha256, read_json, write_json
+from babelcap.records import (
+    EvalResult,
+    RunRecord,
+    compute_macs,
+    first_problem,
+    initial_losses,
+    record_values,
+    validate_sealed,
+)
+from babelcap.storage import MANIFEST, file_sha256, read_json, sealed, unsealed, write_json
 from babelcap.training.config import TrainConfig
 from babelcap.training.loop import LegRun
 
 RECORD, RESULTS, INITIAL = "record.json", "eval.json", "initial.json"
+MAKE_AGAIN = "remove it to have it made again"
 _COUNTED: dict[tuple[str, int], float] = {}
 
 
@@ -47,31 +56,23 @@ def make_record(
 
 
 def read_record(folder: Path) -> RunRecord:
-    try:
-        return RunRecord.model_validate(read_json(folder / RECORD))
-    except ValidationError as error:
-        raise _damaged(folder / RECORD, error) from None
-
-
-def _damaged(path: Path, error: ValidationError) -> UserError:
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"])) or "the whole"
-    return UserError(f"{path}: {where}: {first['msg']}; it is damaged, remove it to have it made again")
+    return validate_sealed(RunRecord, read_json(folder / RECORD), folder / RECORD, MAKE_AGAIN)
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    write_json(folder / RECORD, record.model_dump(mode="json"))
+    write_json(folder / RECORD, sealed(record_values(record)))
 
 
 def read_results(path: Path) -> list[EvalResult]:
+    found = unsealed(read_json(path), path, advice=MAKE_AGAIN).get("results")
     try:
-        return TypeAdapter(list[EvalResult]).validate_python(read_json(path))
+        return TypeAdapter(list[EvalResult]).validate_python(found)
     except ValidationError as error:
-        raise _damaged(path, error) from None
+        raise UserError(f"{path}: {first_problem(error)}; {MAKE_AGAIN}") from None
 
 
 def write_results(path: Path, results: list[EvalResult]) -> None:
-    write_json(path, [result.model_dump(mode="json") for result in results])
+    write_json(path, sealed({"results": [record_values(result) for result in results]}))
 
 
 def model_numbers(model: Captioner, config: TrainConfig) -> dict[str, Any]:

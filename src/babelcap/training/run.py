@@ -28,6 +28,7 @@ from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
 from babelcap.models.checkpoints.saving import save_captioner
 from babelcap.models.checkpoints.weights import resolve_folder
+from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.records import EvalResult, RunRecord, initial_losses
@@ -43,6 +44,7 @@ from babelcap.training.checkpoint import (
 from babelcap.training.config import TrainConfig
 from babelcap.training.cost import how_to_make
 from babelcap.training.features import FeatureStore, open_features
+from babelcap.training.head import corpus_shortlist
 from babelcap.training.loop import AfterStep, LegRun, Progress, run_leg
 from babelcap.training.optimiser import make_optimiser
 from babelcap.training.output import held_output
@@ -140,6 +142,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
     numbers = model_numbers(model, config)
     initial = _initial_results(run, model)
     loader = _make_loader(run, model)
+    shortlist = _shortlist(run, model)
     if config.parallel.activation_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     layers = [model.encoder.vision_tower, *model.encoder.text_encoder.layers, *model.decoder.layers]
@@ -148,7 +151,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
     progress = _restore(run, leg, model, optimiser)
     macs = numbers["F"] * (2 + numbers["Pt"] / numbers["P"])  # forward, gradients of activations, and of what trains
     kept = branch_steps(run.legs, leg)
-    leg_run = LegRun(config, leg, folder, world, model, optimiser, loader, progress, run.hashes, kept, macs)
+    leg_run = LegRun(config, leg, folder, world, model, optimiser, loader, progress, run.hashes, kept, macs, shortlist)
     run_leg(leg_run, stop, after_step)
     if leg.budget is None:
         if world.is_first:
@@ -182,7 +185,10 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
     if world.is_first:
         model = load_model(config.model, dtype=torch.float32)
         model.load_state_dict(state)
-        model.config.coverage = config.coverage.model_dump(mode="json")
+        learnt = config.coverage
+        if model.config.coverage is not None:  # of an earlier training, which this one adds to
+            learnt = learnt.after(model.config.get_coverage())
+        model.config.coverage = learnt.model_dump(mode="json")
         model.config.image_size_px = config.data.image_size_px
         if config.export:
             save_captioner(folder / "model", model, run.processor, overwrite=True)
@@ -244,8 +250,16 @@ def _make_loader(run: Run, model: Captioner) -> TrainingLoader:
     return TrainingLoader(run.mixture, reader, _loader_config(config), run.world.rank, run.world.size)
 
 
+def _shortlist(run: Run, model: Captioner) -> Shortlist | None:
+    if run.config.head == "whole":
+        return None
+    shortlist = corpus_shortlist(model, run.processor, run.index.corpus, run.config.coverage, run.config.data.split)
+    shortlist.to(run.world.device)
+    return shortlist
+
+
 def _cached_features(run: Run, model: Captioner) -> FeatureStore:
-    tower = (model.encoder.vision_tower, model.encoder.projector)
+    tower = model.encoder.image_modules()
     if any(parameter.requires_grad for module in tower for parameter in module.parameters()):
         raise UserError(f"data.image_features is 'cache', but policy '{run.config.policy}' trains the vision tower")
     return open_features(model, run.index, run.config.data, run.world, run.world.device)
