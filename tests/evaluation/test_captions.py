@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.evaluation.oracles import ByHeart
 from typer.testing import CliRunner
 
 from babelcap.cli import app
@@ -48,21 +49,13 @@ def processor(world: Path) -> CaptionProcessor:
     return CaptionProcessor(encoder, decoder, image_size_px=64)
 
 
-class Oracle:
+class Oracle(ByHeart):
     """Says what is true of a picture, always in the given language or in the one that is asked for."""
-
-    device, dtype, training = torch.device("cpu"), torch.float32, False
 
     def __init__(self, world: Path, processor: CaptionProcessor, always: str | None = None) -> None:
         self.processor, self.always = processor, always
         self.scenes = list(load_truth(world).values())
         self.calls: list[tuple[int, str, bool]] = []
-
-    def eval(self) -> "Oracle":
-        return self
-
-    def train(self, mode: bool) -> "Oracle":
-        return self
 
     def generate(self, input_ids, image_features, allowed_tokens, decoder_input_ids=None, **_):  # type: ignore[no-untyped-def]
         prompts = self.processor.encoder_tokenizer.batch_decode(input_ids, skip_special_tokens=True)

@@ -21,7 +21,7 @@ from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.evaluation.splits import choose_split
 from babelcap.jobs.progress import progress
-from babelcap.measures import CHANCE, TRAIN, UNSEEN, VARIANTS, Variant, caption_measure
+from babelcap.measures import CHANCE, TRAIN, UNSEEN, VARIANTS, Variant, caption_measure, check_variant
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
@@ -157,13 +157,6 @@ def _judged(picture: Picture, language: str, variant: Variant, text: str, prefix
     score = score_caption(text, language, picture.scene, prefix=prefix)
     marks = tuple(mark._asdict() for mark in mark_caption(text, language, picture.scene))
     return Generated(picture.key, language, variant, text, score, marks, score.right_language and not marks)
-
-
-def check_variant(name: str) -> Variant:
-    for variant in VARIANTS:
-        if variant == name:
-            return variant
-    raise UserError(f"variant '{name}' is unknown; known: {', '.join(VARIANTS)}")
 
 
 def split_pictures(index: CorpusIndex, split: str, limit: int | None = None) -> list[Picture]:

@@ -1,33 +1,43 @@
-"""Cross-entropy per pair and for UC, ST, SC, in eight readings of the same forward passes.
+"""Cross-entropy per pair and for UC, ST, SC, in several readings of the same forward passes.
 
-sample_mean  mean over samples of the mean over a sample's tokens (the paper's)    token_mean  mean over all tokens
-raw          every target token     conditioned  the tokens after the language prefix, which is given: the first tokens
-             carry the choice of language, the rest the content
-own          with the sample's image     shuffled  with another sample's: what the gap says is what the model sees
+sample_mean   mean over samples of the mean over a sample's tokens (the paper's)    token_mean  mean over all tokens
+raw           every target token
+prefix_given  what follows the language's prefix, over the targets that begin with the prefix's tokens; no others count
+conditioned   every target without as many first tokens as the prefix has, whatever they are
+language, content, wording    the three parts of raw: `loss_parts`        calibrated  `calibration`
+own           with the sample's image     shuffled  with another sample's: what the gap says is what the model sees
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import NamedTuple
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
 from babelcap.coverage import Coverage, Pair, mean_over_splits
 from babelcap.data.feed.batches import Batch, BatchConfig
 from babelcap.data.feed.loader import EvaluationLoader, EvaluationRows
 from babelcap.data.feed.reader import BatchReader
-from babelcap.data.feed.text import Tokenizers, encode_prefix
+from babelcap.data.feed.text import Tokenizers, encode_prefix, encode_texts
+from babelcap.data.feed.view import IndexView
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
+from babelcap.evaluation.calibration import Calibration
+from babelcap.evaluation.loss_parts import ContentSpans, LossParts
 from babelcap.evaluation.splits import choose_split, find_split
 from babelcap.jobs.progress import progress
 from babelcap.measures import MEANS, PICTURES, READINGS, Mean, Pictures, Reading, loss_measure
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.network.captioner import Captioner
 from babelcap.records import EvalResult
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class LossSums(NamedTuple):
@@ -52,6 +62,9 @@ class LossEvaluation:
     num_workers: int = 0
     shuffled: bool = True  # also with another sample's image
     image_features: Callable[[int], torch.Tensor] | None = None  # of an image number: they save the tower's work
+    content_spans: ContentSpans | None = None  # where in a text the words of its content are, where that is known
+    view: IndexView | None = None  # of the corpus, read in its place: such as one with other targets
+    calibrated: bool = False  # also after the best temperature, for which the logits are needed
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -73,7 +86,7 @@ def evaluate_loss(
     split = choose_split(index.corpus, options.split)
     pairs = options.pairs or measured_pairs(index, coverage, split)
     reader = BatchReader(
-        index,
+        options.view or index,
         Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer, model.config.decoder_start_token_id),
         options.batch.model_copy(update={"prefix_probability": 0.0, "source_mask_probability": 0.0}),
         coverage,
@@ -82,22 +95,22 @@ def evaluate_loss(
     loader = EvaluationLoader(
         index, reader, EvaluationRows(split, pairs, options.limit), options.batch_size, options.num_workers
     )
-    given = {
-        pair.language: len(encode_prefix(processor.decoder_tokenizer, coverage.language(pair.language).prefix))
-        for pair in pairs
-    }
+    readings = Readings(processor.decoder_tokenizer, coverage, _loss_parts(index, split, processor, options))
+    calibration = Calibration() if options.calibrated else None
     sums: Sums = defaultdict(list)
     was_training = model.training
     model.eval()
     with progress("Evaluating", len(loader)) as advance, torch.inference_mode():
         for batch in loader:
             pair = pairs[int(batch.pair_numbers[0])]
-            for picture, losses in _token_losses(model, batch, options.shuffled).items():
-                _collect(sums, picture, pair, losses, batch, given[pair.language])
+            for picture, losses in _token_losses(model, batch, pair, options.shuffled, calibration).items():
+                for ids, row in zip(_target_ids(batch), losses, strict=True):
+                    for reading, found in readings.of(ids, row[: len(ids)].numpy(), pair.language).items():
+                        sums[picture, reading, pair].append(found)
             advance(1)
     model.train(was_training)
-    return [
-        _result(
+    results = [
+        loss_result(
             mean, loss_measure(reading, mean, picture), split, coverage, {p: sums[picture, reading, p] for p in pairs}
         )
         for picture in PICTURES
@@ -105,6 +118,7 @@ def evaluate_loss(
         if any(sums[picture, reading, pair] for pair in pairs)
         for mean in MEANS
     ]
+    return results if calibration is None else [*results, calibration.result(split, coverage)]
 
 
 def measured_pairs(index: CorpusIndex, coverage: Coverage, split: str) -> tuple[Pair, ...]:
@@ -119,45 +133,82 @@ def measured_pairs(index: CorpusIndex, coverage: Coverage, split: str) -> tuple[
     return pairs
 
 
-def _token_losses(model: Captioner, batch: Batch, shuffled: bool) -> dict[Pictures, torch.Tensor]:
+class Readings:
+    """What one sample adds to each reading of the loss."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", coverage: Coverage, parts: LossParts) -> None:
+        self.prefixes = {row.code: encode_prefix(tokenizer, row.prefix) for row in coverage.languages}
+        self.parts = parts
+
+    def of(self, ids: Sequence[int], losses: np.ndarray, language: str) -> dict[Reading, LossSums]:
+        """Of the tokens of a target, bos and eos among them, and the loss of each."""
+        count, prefix = len(ids), self.prefixes[language]
+        found: dict[Reading, LossSums] = {"raw": LossSums(float(losses.sum()), count)}
+        if count > len(prefix):
+            after = LossSums(float(losses[len(prefix) :].sum()), count - len(prefix))
+            found["conditioned"] = after
+            if list(ids[: len(prefix)]) == prefix:
+                found["prefix_given"] = after
+        for name, chosen in self.parts.of(ids, language).items():
+            if name in self.parts.names:
+                found[name] = LossSums(float(losses[chosen].sum()), count)  # a share of all tokens: they add up to raw
+        return found
+
+
+def _loss_parts(index: CorpusIndex, split: str, processor: CaptionProcessor, options: LossEvaluation) -> LossParts:
+    """What begins a text of another language is asked of all texts of the split, however few are evaluated."""
+    tokenizer = processor.decoder_tokenizer
+    targets: dict[str, list[list[int]]] = defaultdict(list)
+    for pair in index.pairs(split):
+        texts = [index.annotation(int(row)).target for row in index.rows(split, pair)]
+        targets[pair.language] += encode_texts(tokenizer, texts, options.batch.max_target_tokens)
+    return LossParts(tokenizer, targets, options.content_spans)
+
+
+def _target_ids(batch: Batch) -> list[list[int]]:
+    return [row[:count] for row, count in zip(batch.labels.tolist(), batch.num_target_tokens.tolist(), strict=True)]
+
+
+def _token_losses(
+    model: Captioner, batch: Batch, pair: Pair, shuffled: bool, calibration: Calibration | None
+) -> dict[Pictures, torch.Tensor]:
     """[samples, tokens] with the own image and with the neighbour's; the tower runs once."""
     inputs = batch.model_inputs(model.device)
     features = inputs.pop("image_features", None)
     if features is None:
         features = model.encode_images(inputs.pop("pixel_values"))
-    pictures: dict[Pictures, torch.Tensor] = {"own": features}
+    own = model(**inputs, image_features=features, logits_needed=False)
+    if calibration is not None:
+        logits = model.head(own.decoder_last_hidden_state, model.head_weight)
+        calibration.add(pair, batch.indices.tolist(), logits, inputs["labels"])
+    losses: dict[Pictures, torch.Tensor] = {"own": own.token_losses.double().cpu()}
     if shuffled and len(batch) > 1:
-        pictures["shuffled"] = features.roll(1, dims=0)
-    return {
-        name: model(**inputs, image_features=tokens, logits_needed=False).token_losses.double().cpu()
-        for name, tokens in pictures.items()
-    }
+        other = model(**inputs, image_features=features.roll(1, dims=0), logits_needed=False)
+        losses["shuffled"] = other.token_losses.double().cpu()
+    return losses
 
 
-def _collect(
-    sums: Sums,
-    picture: Pictures,
-    pair: Pair,
-    losses: torch.Tensor,
-    batch: Batch,
-    num_given: int,
-) -> None:
-    for row, count in zip(losses, batch.num_target_tokens.tolist(), strict=True):
-        sums[picture, "raw", pair].append(LossSums(float(row[:count].sum()), count))
-        if count > num_given:
-            after = LossSums(float(row[num_given:count].sum()), count - num_given)
-            sums[picture, "conditioned", pair].append(after)
-
-
-def _result(mean: Mean, measure: str, split: str, coverage: Coverage, sums: dict[Pair, list[LossSums]]) -> EvalResult:
-    per_pair = {str(pair): _mean(found, by_sample=mean == "sample_mean") for pair, found in sums.items() if found}
+def loss_result(
+    mean: Mean, measure: str, split: str, coverage: Coverage, sums: dict[Pair, list[LossSums]]
+) -> EvalResult:
+    by_sample = mean == "sample_mean"
+    per_pair = {str(pair): _mean(found, by_sample) for pair, found in sums.items() if found}
+    errors = {str(pair): _sampling_error(found) for pair, found in sums.items() if by_sample and len(found) > 1}
     return EvalResult(
         measure=measure,
         split=split,
         per_pair=per_pair,
         per_split=mean_over_splits(per_pair, coverage, fmean),  # a loss that is not a number must be seen
         num_samples={str(pair): len(found) for pair, found in sums.items()},
+        # The pairs of a split are of the same pictures: their errors go together, and their mean is the split's.
+        sampling_errors=mean_over_splits(errors, coverage, fmean),
     )
+
+
+def _sampling_error(sums: list[LossSums]) -> float:
+    """The standard error of the mean over samples."""
+    means = [total / count for total, count in sums]
+    return stdev(means) / math.sqrt(len(means))
 
 
 def _mean(sums: list[LossSums], by_sample: bool) -> float:

@@ -130,7 +130,7 @@ def test_xm3600(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_missing_file_is_named_with_where_to_get_it(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=r": no such file; get it from https://") as caught:
+    with pytest.raises(UserError, match=r": no such file; get it from (https://|`babelcap world)") as caught:
         read_benchmark(name, tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -146,6 +146,13 @@ def test_a_missing_file_is_named_with_where_to_get_it(tmp_path: Path, name: str)
         ("docci", "docci/docci_descriptions.jsonlines", "[]\n", "1: expected an object"),
         ("commute", "commute/en-de/src.en", "one line", "expected 300 lines, found 1"),
         ("image-paragraphs", "image_paragraphs/paragraphs_v1.json", '[{"image_id": "x"}]', "not in the distributed"),
+        (
+            "world-ambiguity",
+            "world/ambiguity.jsonl",
+            '{"image": "x.png", "references": []}\n',
+            "not in the distributed",
+        ),
+        ("world-captioning", "world/captioning.jsonl", "", "has no items; make it anew"),
     ],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, path: str, text: str, message: str) -> None:
@@ -159,12 +166,14 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path) -> None:
     put(folder / "image_splits/test_2017_mscoco.txt", "a.jpg#1\n" * 461)
     (folder / "raw").mkdir()
     (folder / "raw/test_2017_mscoco.en.gz").write_bytes(gzip.compress(b"x\n" * 461)[:-9])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="may be damaged; get it from"):
         read_benchmark("multi30k-test_2017_mscoco", tmp_path)
 
 
 def test_task_sets_and_unknown_names(real: Path) -> None:
-    assert set(task_set("full")[0]) == set(BENCHMARKS)
+    twins = task_set("world")[0]
+    assert twins == ("world-captioning", "world-translation", "world-ambiguity")
+    assert set(task_set("full")[0]) == set(BENCHMARKS) - set(twins)
     assert task_set("ambiguity") == (("commute",), None)
     assert "coco" not in task_set("translation")[0]
     assert set(task_set("english")[0]) == {"multi30k-captions", "coco", "docci", "image-paragraphs", "xm3600"}

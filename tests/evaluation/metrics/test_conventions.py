@@ -32,6 +32,13 @@ def test_the_datasets_own_tokens() -> None:
     assert "|references:caption/tokenized|tok:words|norm:lower|" in score.signature
 
 
+def test_texts_that_nobody_has_tokenised() -> None:
+    references = {"a": ["图为一只猫和一棵树。"], "b": ["三辆汽车。"]}
+    score = convention_cider(references, {"a": "图为一只猫和一棵树。", "b": "两条鱼。"}, "zh", "divided")
+    assert score.per_item["a"] == pytest.approx(10)  # signs: as one word a whole sentence would have no bigrams
+    assert "|references:caption|tok:signs|norm:lower|" in score.signature
+
+
 def test_conventions_are_not_comparable() -> None:
     first = convention_cider(REFERENCES, HYPOTHESES, "de", "ptb-raw")
     second = convention_cider(REFERENCES, HYPOTHESES, "de", "tokenized")
@@ -90,5 +97,5 @@ def test_an_absent_package_is_one_line(name: str, package: str, language: str, m
 
 
 def test_unknown_conventions_are_one_line() -> None:
-    with pytest.raises(UserError, match=r"unknown convention 'moses' \(known: stanza, ptb-raw, spacy, tokenized\)"):
+    with pytest.raises(UserError, match=r"'moses' \(known: stanza, ptb-raw, spacy, tokenized, divided\)"):
         convention_cider(REFERENCES, HYPOTHESES, "de", "moses")

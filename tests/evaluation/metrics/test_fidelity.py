@@ -37,6 +37,15 @@ def test_wrong_language_copies_of_the_references(shared: Path, asked: str, given
     assert language_fidelity(right, asked).outputs > 0.99
 
 
+def test_the_language_is_told_by_what_was_said() -> None:
+    """Behind a German prefix that the system was given stands English."""
+    references = {"a": ["Das Bild zeigt einen roten Ball."], "b": ["Das Bild zeigt ein Haus."]}
+    outputs = {"a": "Das Bild zeigt einen roten Ball.", "b": "Das Bild zeigt the house in the garden."}
+    said = {key: text.removeprefix("Das Bild zeigt") for key, text in outputs.items()}
+    found = gated(chrf, references, outputs, "de", said)
+    assert found.per_item == {"a": pytest.approx(100), "b": 0}
+
+
 def test_english_where_chinese_was_asked_for(shared: Path) -> None:
     lines = (shared / "data/flores/flores-dev.zh").read_text(encoding="utf-8").splitlines()[:NUM]
     wrong = (shared / "data/flores/flores-dev.en").read_text(encoding="utf-8").splitlines()[:NUM]

@@ -7,7 +7,8 @@ share a sentence, and what is right for one picture is wrong for the other.
 from collections.abc import Sequence
 from pathlib import Path
 
-from babelcap.evaluation.benchmarks.items import Item, need_lines
+from babelcap.data.distributed.files import need_lines
+from babelcap.evaluation.benchmarks.items import Item
 
 ORIGIN = "https://github.com/MatthieuFP/CoMMuTE"
 IMAGES_ORIGIN = "https://github.com/MatthieuFP/CoMMuTE (images.tar.gz, linked in its README)"

@@ -2,23 +2,12 @@
 
 from pathlib import Path
 
-from babelcap.evaluation.benchmarks.items import Item, check_count, field_error, need_json_lines
+from babelcap.data.distributed.docci import IMAGES_ORIGIN, read_descriptions
+from babelcap.evaluation.benchmarks.items import Item
 
-ORIGIN = "https://storage.googleapis.com/docci/data/docci_descriptions.jsonlines"
-IMAGES_ORIGIN = "https://storage.googleapis.com/docci/data/docci_images.tar.gz"
-SPLITS = {"train": 9647, "test": 5000, "qual_dev": 100, "qual_test": 100}
+__all__ = ["IMAGES_ORIGIN", "read_docci"]
 
 
 def read_docci(root: Path, split: str = "test", num_images: int | None = None) -> list[Item]:
-    path = root / "docci" / "docci_descriptions.jsonlines"
-    items = []
-    try:
-        for row in need_json_lines(path, ORIGIN):
-            if row["split"] == split:
-                image = root / "docci" / "images" / row["image_file"]
-                texts = (row["description"].strip(),)
-                items.append(Item(f"en/{row['example_id']}", image, "en", "caption", "more_detailed", references=texts))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise field_error(path, error) from None
-    check_count(path, f"{split} images", len(items), SPLITS[split] if num_images is None else num_images)
-    return items
+    rows = read_descriptions(root / "docci", split, num_images)
+    return [Item(f"en/{row.id}", row.image, "en", "caption", "more_detailed", references=row.texts) for row in rows]

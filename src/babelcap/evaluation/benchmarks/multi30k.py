@@ -6,7 +6,8 @@ multi30k/data/task1/{raw,image_splits}, multi30k/data/task2/{raw,image_splits}, 
 from collections.abc import Sequence
 from pathlib import Path
 
-from babelcap.evaluation.benchmarks.items import Item, need_lines
+from babelcap.data.distributed.files import need_lines
+from babelcap.evaluation.benchmarks.items import Item
 
 ORIGIN = "https://github.com/multi30k/dataset"
 IMAGES_ORIGIN = "https://shannon.cs.illinois.edu/DenotationGraph (Flickr30k) and https://cocodataset.org (mscoco)"

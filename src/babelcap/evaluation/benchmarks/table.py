@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from babelcap.errors import UserError
-from babelcap.evaluation.benchmarks import coco_karpathy, commute, docci, image_paragraphs, multi30k, xm3600
+from babelcap.evaluation.benchmarks import coco_karpathy, commute, docci, image_paragraphs, multi30k, world, xm3600
 from babelcap.evaluation.benchmarks.items import Item
 
 
@@ -43,30 +43,42 @@ _ROWS = (
     Benchmark("commute", commute.read_commute, tuple(commute.NUM_ITEMS), "ambiguity", commute.IMAGES_ORIGIN),
     Benchmark("xm3600", xm3600.read_xm3600, xm3600.LANGUAGES, "captioning", xm3600.IMAGES_ORIGIN),
 )
-BENCHMARKS = {row.name: row for row in _ROWS}
+
+
+def _twin(measures: str, languages: tuple[str, ...]) -> Benchmark:
+    return Benchmark(f"world-{measures}", partial(world.read_world, kind=measures), languages, measures, world.ORIGIN)
+
+
+_TWINS = (
+    _twin("captioning", world.CAPTION_LANGUAGES),
+    _twin("translation", world.TRANSLATION_LANGUAGES),
+    _twin("ambiguity", world.TRANSLATION_LANGUAGES),
+)
+BENCHMARKS = {row.name: row for row in (*_ROWS, *_TWINS)}
 
 
 def _names(*measures: str) -> tuple[str, ...]:
     return tuple(row.name for row in _ROWS if row.measures in measures)
 
 
-# name -> (benchmarks, the languages it is restricted to)
+# name -> (benchmarks, the languages it is restricted to). The world's twins are a set of their own.
 TASK_SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...] | None]] = {
-    "full": (tuple(BENCHMARKS), None),
+    "full": (tuple(row.name for row in _ROWS), None),
     "captioning": (_names("captioning"), None),
     "translation": (_names("translation", "ambiguity"), None),  # CoMMuTE's sentences are translated too
     "ambiguity": (_names("ambiguity"), None),
     "english": (tuple(row.name for row in _ROWS if "en" in row.languages), ("en",)),
+    "world": (tuple(row.name for row in _TWINS), None),
 }
 
 
 def task_set(name: str) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    return TASK_SETS[_known(name, TASK_SETS, "task set")]
+    return TASK_SETS[known_name(name, TASK_SETS, "task set")]
 
 
 def read_benchmark(name: str, root: str | Path, languages: Sequence[str] | None = None) -> list[Item]:
     """The items of a benchmark, in some of its languages or in all."""
-    benchmark = BENCHMARKS[_known(name, BENCHMARKS, "benchmark")]
+    benchmark = BENCHMARKS[known_name(name, BENCHMARKS, "benchmark")]
     for language in languages or ():
         if language not in benchmark.languages:
             raise UserError(f"{name}: no language '{language}' in it; it has {', '.join(benchmark.languages)}")
@@ -74,7 +86,8 @@ def read_benchmark(name: str, root: str | Path, languages: Sequence[str] | None 
     return [item for item in items if languages is None or item.language in languages]
 
 
-def _known(name: str, known: Iterable[str], what: str) -> str:
+def known_name(name: str, known: Iterable[str], what: str) -> str:
+    """The name, or a line with the nearest one."""
     names = list(known)
     if name in names:
         return name

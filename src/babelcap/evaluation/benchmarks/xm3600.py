@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from babelcap.data.distributed.files import check_count, field_error, need_json_lines
 from babelcap.errors import UserError
-from babelcap.evaluation.benchmarks.items import Item, check_count, field_error, need_json_lines
+from babelcap.evaluation.benchmarks.items import Item
 
 ORIGIN = "https://google.github.io/crossmodal-3600/web-data/captions.zip"
 IMAGES_ORIGIN = "https://open-images-dataset.s3.amazonaws.com/crossmodal-3600/images.tgz"
@@ -24,13 +25,13 @@ def read_xm3600(
     path = root / "xm3600" / "captions.jsonl"
     rows = need_json_lines(path, ORIGIN)
     check_count(path, "images", len(rows), num_images)
-    items = []
+    items, images = [], path.parent / "images"
     try:
         for language in languages:
             for row in rows:
                 key, texts = row["image/key"], tuple(row.get(language, {}).get(field, ()))
                 if texts:
-                    image = root / "xm3600" / "images" / f"{key}.jpg"
+                    image = images / f"{key}.jpg"
                     items.append(Item(f"{language}/{key}", image, language, "caption", references=texts))
     except (KeyError, TypeError, AttributeError) as error:
         raise field_error(path, error) from None

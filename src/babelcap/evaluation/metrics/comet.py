@@ -81,10 +81,11 @@ def comet(
 def _ready(folder: str | Path | None) -> dict[str, str]:
     place = folder or os.environ.get(VARIABLE)
     if not place:
-        raise UserError(f"COMET: no environment; make one with setup_comet(FOLDER) and set {VARIABLE} to that folder")
+        made = "make one with: babelcap eval setup-comet FOLDER"
+        raise UserError(f"COMET: no environment; {made}; and set {VARIABLE} to that folder")
     path = Path(place) / READY
     if not path.is_file():
-        raise UserError(f"COMET: {place} is not set up; run setup_comet('{place}')")
+        raise UserError(f"COMET: {place} is not set up; run: babelcap eval setup-comet {place}")
     found = parse_json(path.read_text(encoding="utf-8"), path)
     return {key: str(found[key]) for key in ("python", "checkpoint", "model")}
 

@@ -4,6 +4,7 @@ stanza     the paper's: NFKC, lower case, no punctuation, Stanza's words ("zum" 
 ptb-raw    PaliGemma's: the English Penn Treebank tokeniser on raw captions of every language
 spacy      Centurio's: spaCy's words of zh, ja and th outputs, NFC, Penn Treebank tokens; the dataset's own references
 tokenized  the dataset's own references in lower case; outputs divided at punctuation, zh, ja and th at every sign
+divided    references divided in that way too: for captions that nobody has tokenised, as the world's
 """
 
 import re
@@ -129,6 +130,10 @@ def _divided(language: str) -> Tokenise:
     return partial(divided_text, language=language)
 
 
+def _divided_name(language: str) -> str:
+    return "signs" if language in WITHOUT_SPACES else "words"
+
+
 CONVENTIONS = {
     "stanza": Convention(RAW, _stanza, _stanza, _stanza_name, "NFKC-lower-no-punctuation"),
     "ptb-raw": Convention(RAW, _raw_ptb, _raw_ptb, lambda language: SIGNATURE, "none"),
@@ -137,7 +142,8 @@ CONVENTIONS = {
         TOKENISED,
         lambda language: str.lower,
         _divided,
-        lambda language: "signs" if language in WITHOUT_SPACES else "words",
+        _divided_name,
         "lower",
     ),
+    "divided": Convention(RAW, _divided, _divided, _divided_name, "lower"),
 }

@@ -37,10 +37,18 @@ def language_fidelity(
 
 
 def gated(
-    scorer: Scorer, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str], language: str
+    scorer: Scorer,
+    references: Mapping[str, Sequence[str]],
+    hypotheses: Mapping[str, str],
+    language: str,
+    judged: Mapping[str, str] | None = None,
 ) -> Score:
-    """The scorer's score with every output of another language replaced by nothing."""
-    kept = {key: text if is_language(text, language) else "" for key, text in hypotheses.items()}
+    """The scorer's score with every output of another language replaced by nothing.
+
+    `judged` are the texts whose language counts: outputs without a prefix that the system was given and did not say.
+    """
+    said = hypotheses if judged is None else judged
+    kept = {key: text if is_language(said[key], language) else "" for key, text in hypotheses.items()}
     score = scorer(references, kept)
     found = score.items
     items = Items(

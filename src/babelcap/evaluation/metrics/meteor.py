@@ -101,6 +101,7 @@ class MeteorProcess:
             self.process.stdin.write(MARK.join(parts) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
+            self._hear()  # what it said before it ended tells more
             raise UserError(ENDED) from None
 
     def _hear(self) -> list[float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from babelcap.evaluation.published_results import Key, printed_table4, published_results, table4_means
+from babelcap.evaluation.tables.published_results import Key, printed_table4, published_results, table4_means
 
 # Printed in table 4, but with no source in tables 8 to 13: of other papers, by construction, or left out of table 13.
 NO_SOURCE = {

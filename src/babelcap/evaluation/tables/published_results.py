@@ -158,7 +158,7 @@ def table4_means(results: Mapping[Key, float]) -> dict[str, dict[str, float]]:
     """system -> column -> mean by the paper's rules, where all that it averages is there. Ours are averaged alike."""
     means: dict[str, dict[str, float]] = {}
     for system in dict.fromkeys(key.system for key in results):
-        columns = {column: [results.get(Key(system, *part)) for part in parts] for column, parts in _AVERAGED.items()}
+        columns = {column: [results.get(Key(system, *part)) for part in parts] for column, parts in AVERAGED.items()}
         means[system] = {
             column: sum(value for value in values if value is not None) / len(values)
             for column, values in columns.items()
@@ -167,7 +167,8 @@ def table4_means(results: Mapping[Key, float]) -> dict[str, dict[str, float]]:
     return means
 
 
-_AVERAGED = dict(
+# column -> (benchmark, language, metric) of all that it is the mean of
+AVERAGED = dict(
     zip(
         TABLE_4_COLUMNS,
         [

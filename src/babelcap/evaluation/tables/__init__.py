@@ -1,0 +1,1 @@
+"""Scores side by side: of several systems, beside the published numbers."""
