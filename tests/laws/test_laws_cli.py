@@ -58,6 +58,12 @@ def test_compare(table: Path) -> None:
     assert [row["form"] for row in found["forms"]] == ["pst", "ps"]
     assert "needs the column C" in found["refused"]["compute"]
     assert "pst" in call("compare", table, "--forms", "ps,pst", *MAP).output
+    both = json.loads(call("compare", table, "--forms", "ps;power:P,S", *MAP, "--json").stdout)
+    assert {row["form"] for row in both["forms"]} == {"ps", "power:P,S"}
+    for forms in ("ps,power:P,S", "power:P,S,ps", "power:P,pst+eps"):
+        done = call("compare", table, "--forms", forms, *MAP)
+        assert done.exit_code == 2
+        assert f"found '{forms}'; with a power: form among them put ';' between, as 'ps;power:P,S'" in done.stderr
 
 
 def test_predict_published_and_own(table: Path) -> None:

@@ -35,8 +35,10 @@ def result(measure: str, per_pair: dict[str, float], split: str = "eval", num: i
         if found:
             per_split[name] = sum(found) / len(found)
     unseen = [per_pair[f"caption-{code}"] for code in UNSEEN if f"caption-{code}" in per_pair]
-    if unseen and measure.startswith("captions/"):
+    if unseen and not measure.startswith("cross_entropy/"):
         per_split["unseen"] = sum(unseen) / len(unseen)
+    if measure.startswith("downstream/"):
+        per_split["every"] = sum(per_pair.values()) / len(per_pair)
     num_samples = {} if measure.endswith("chance") else dict.fromkeys(per_pair, num)
     return EvalResult(measure=measure, split=split, per_pair=per_pair, per_split=per_split, num_samples=num_samples)
 
@@ -94,6 +96,28 @@ def captions(skill: float, kind: str, final: bool, rng: random.Random) -> list[E
     return found
 
 
+def downstream(skill: float, kind: str, final: bool, rng: random.Random) -> list[EvalResult]:
+    """Scores that rise with the skill; with shuffled pictures, those of a model that sees nothing."""
+    found = []
+    for pictures in ("", "/shuffled") if final else ("",):
+        seen = skill * (0.15 if pictures else 1.0)
+        for variant in VARIANTS[:2]:
+            cider, fidelity = {}, {}
+            for code in LANGUAGES:
+                lost = code in UNSEEN and kind != "finetuned" and (variant == "plain" or kind == "no-translation")
+                fidelity[f"caption-{code}"] = 0.2 if lost else 1.0
+                cider[f"caption-{code}"] = 5 * clip(seen + rng.gauss(0, 0.02)) * (0.2 if lost else 1.0)
+            for name, pairs in (("CIDEr", cider), ("gated_CIDEr", cider), ("fidelity", fidelity)):
+                found.append(result(f"downstream/captioning/{name}/{variant}{pictures}", pairs))
+        targets = [f"translation-{code}" for code in LANGUAGES if code != "en"]
+        for name, top in (("translation/BLEU", 60), ("translation/chrF", 80)):
+            pairs = {pair: top * clip(0.4 + 0.6 * seen + rng.gauss(0, 0.02)) for pair in targets}
+            found.append(result(f"downstream/{name}/plain{pictures}", pairs, num=20))
+        accuracy = {pair: clip(0.5 + (0.0 if pictures else 0.5 * seen) + rng.gauss(0, 0.02)) for pair in targets}
+        found.append(result(f"downstream/ambiguity/accuracy/plain{pictures}", accuracy, num=48))
+    return found
+
+
 def make_record(size: str, base: str, steps: int, seed: int, kind: str = "main", final: bool = False) -> RunRecord:
     rng = random.Random(f"{size} {base} {steps} {seed} {kind}")
     P, S, T = PARAMETERS[size], steps * 32, INITIAL[base] + 0.2 * (size[-1] == "s")
@@ -117,7 +141,8 @@ def make_record(size: str, base: str, steps: int, seed: int, kind: str = "main",
     return RunRecord(
         run=f"{name}.b{steps:06d}", study="simulated", family=size.split("-")[1], size=size, base=base, seed=seed,
         num_steps=steps, batch_size=32, P=P, Pt=Pt, F=F, S=S, C=compute_macs(S, F, P, Pt), T=initial[0].per_split,
-        initial=initial, results=losses(P, S, T, kind, rng) + captions(skill, kind, final, rng), seconds=S / 300,
+        initial=initial, seconds=S / 300,
+        results=losses(P, S, T, kind, rng) + captions(skill, kind, final, rng) + downstream(skill, kind, final, rng),
         versions={"babelcap": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
         kind=kind, started_from=f"{size}.{base}.s{seed}.b001000" if kind == "finetuned" else "",
         extra={"chance": CHANCE},

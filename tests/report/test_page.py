@@ -95,11 +95,11 @@ def test_it_needs_nothing_from_elsewhere(html: str) -> None:
 
 def test_every_figure_and_table_lies_beside_it(page: Path, html: str) -> None:
     figures = re.findall(r'id="figure-(\w+)"', html)
-    assert len(figures) == 10
+    assert len(figures) == 12
     for name in figures:
         assert (page.parent / f"{name}.png").stat().st_size > 5000
         assert (page.parent / f"{name}.svg").stat().st_size > 5000
-    for name in ("claims", "captions", "languages", "runs", "laws", "timing"):
+    for name in ("claims", "captions", "downstream", "languages", "runs", "laws", "timing"):
         rows = list(csv.reader(io.StringIO((page.parent / f"{name}.csv").read_text(encoding="utf-8"))))
         assert len(rows) > 1
         assert len({len(row) for row in rows}) == 1
@@ -205,7 +205,7 @@ def test_records_alone_are_enough(records: list[RunRecord], tmp_path: Path) -> N
     write_run_records(tmp_path / "runs.jsonl", [lonely])
     html = build_report(tmp_path).read_text(encoding="utf-8")
     assert re.findall(r'class="verdict [\w-]+">([\w ]+)</span></h3>', html) == ["not measured"] * 12
-    assert html.count('<span class="not-measured">not measured</span>') == 10  # the figures
+    assert html.count('<span class="not-measured">not measured</span>') == 11  # the figures
 
 
 def test_other_files_in_the_output_are_left_alone(records: list[RunRecord], tmp_path: Path) -> None:

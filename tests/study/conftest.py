@@ -59,6 +59,8 @@ TINY: dict[str, Any] = {
         "loss_samples": 4,
         "num_captions": 3,
         "num_holdout_captions": 2,
+        "num_translated": 2,
+        "num_pairs": 2,
         "max_new_tokens": 6,
         "final_variants": ["plain", "prefix", "prefix+shortlist"],
     },

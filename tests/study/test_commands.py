@@ -32,7 +32,7 @@ def test_dry_run_and_status(config: Path, tmp_path: Path) -> None:
     plan = json.loads(done.stdout)
     assert (plan["num_done"], plan["num_workers"]) == (0, 3)
     assert {step["kind"] for step in plan["steps"]} == {
-        "world", "base", "prepare", "train", "finetune", "loss", "captions"
+        "world", "benchmarks", "base", "prepare", "train", "finetune", "loss", "captions"
     }  # fmt: skip
     assert not (tmp_path / "study").exists()
 
@@ -72,7 +72,7 @@ def test_lines_and_live_table(tiny: Callable[..., StudyConfig], capsys: pytest.C
     live.running[steps[0].hash] = (steps[0], time.monotonic())
     table = live._table()
     assert "to go" in table.title
-    assert table.row_count == 7
+    assert table.row_count == 8
 
 
 def test_durations_are_short() -> None:

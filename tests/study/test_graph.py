@@ -8,11 +8,12 @@ import pytest
 
 from babelcap.config import build_config
 from babelcap.errors import UserError
+from babelcap.study.cells import grid_cells
 from babelcap.study.config import StudyConfig, load_study
 from babelcap.study.estimate import Estimate, estimate_steps, measured_rates, wall_seconds
 from babelcap.study.gallery import shown_runs
 from babelcap.study.graph import Step, ahead
-from babelcap.study.grid import grid_cells, study_graph
+from babelcap.study.grid import study_graph
 from babelcap.study.overview import describe_study
 from babelcap.training.config import TrainConfig
 
@@ -95,6 +96,19 @@ def test_budgets_without_a_common_trunk_are_steps_of_their_own(tiny: Tiny) -> No
     assert tuned.train.inputs["model"] is main[1].train
 
 
+def test_benchmarks_are_made_once_and_only_of_a_world_that_is_drawn(tiny: Tiny) -> None:
+    graph = study_graph(tiny())
+    made = [step for step in graph.steps if step.kind == "benchmarks"]
+    assert len(made) == 1
+    assert [run.captions.inputs["benchmarks"].hash for run in graph.runs if run.captions] == [made[0].hash] * 5
+    # Shuffled pictures where tables show them: not of the smaller budget.
+    shuffled = {run.name: run.captions.settings["shuffled"] for run in graph.runs if run.captions}
+    assert [name for name, is_shuffled in shuffled.items() if not is_shuffled] == ["micro-gemma-s.balanced.s0.b000003"]
+    without = study_graph(tiny(evaluation__downstream=False))
+    assert not [step for step in without.steps if step.kind == "benchmarks"]
+    assert "benchmarks" not in without.runs[0].captions.inputs  # type: ignore[union-attr]
+
+
 def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Tiny) -> None:
     others = [
         {"sizes": ["micro-gemma-l"], "budgets": [6], "seeds": [1]},
@@ -119,7 +133,8 @@ def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Ti
         ({"evaluation__loss_samples": 5}, {"loss"}),
         ({"training__optimiser": {"learning_rate": 1e-3}}, {"train", "finetune", "loss", "captions"}),
         ({"base__language_steps": 2}, {"base", "prepare", "train", "finetune", "loss", "captions"}),
-        ({"world__seed": 5}, {"world", "train", "finetune", "loss", "captions"}),
+        ({"world__seed": 5}, {"world", "benchmarks", "train", "finetune", "loss", "captions"}),
+        ({"evaluation__num_pairs": 3}, {"benchmarks", "captions"}),
         ({"finetune": []}, set()),
     ],
 )
@@ -149,7 +164,7 @@ LARGE = {"base": "published", "size": "0.4B", "florence": "owner/florence", "gem
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"grid": [GRID | {"sizes": ["micro-gemma-xl"]}]}, "unknown size 'micro-gemma-xl'"),
+        ({"grid": [GRID | {"sizes": ["micro-gemma-xxl"]}]}, "unknown size 'micro-gemma-xxl'"),
         ({"grid": [GRID | {"bases": ["french"]}]}, "unknown base 'french'"),
         ({"grid": [GRID | {"budgets": [4, 2]}]}, "budgets must be ascending"),
         ({"grid": [GRID | {"sizes": ["0.4B"]}]}, "size 0.4B needs an entry in checkpoints"),
@@ -185,12 +200,20 @@ def test_a_mistake_in_a_training_setting_is_named(tiny: Tiny) -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in CONFIGS.glob("*.toml")))
 def test_shipped_configurations_make_a_graph(name: str) -> None:
     graph = study_graph(load_study(CONFIGS / name, []))
-    assert {run.kind for run in graph.runs} == {"main", "no-translation", "unfit-translation", "finetuned"}
+    whole = {"main", "no-translation", "unfit-translation", "finetuned"}
+    kinds = {"built.toml": {"main"}, "plan.toml": {"main"}, "trials.toml": {"main", "trial"}, "sweep.toml": {"trial"}}
+    kinds["photos.toml"] = whole - {"finetuned"}
+    assert {run.kind for run in graph.runs} == kinds.get(name, whole)
+    assert len({run.name for run in graph.runs}) == len(graph.runs)
+    assert len({step.folder for step in graph.steps}) == len(graph.steps)
+    assert len({step.name for step in graph.steps}) == len(graph.steps)
 
 
 def test_dry_run_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
     plan = describe_study(tiny(tmp_path / "nowhere"))
     assert (plan["num_done"], plan["num_runs"]) == (0, 5)
+    # 3 and 6 steps of 8 off one trunk, which ends before 6's decay; two controls of 6; fine-tuning, 3 steps of 4.
+    assert plan["trained_share"] == pytest.approx((8 * (5 + 1 + 1) + 2 * 48 + 12) / (24 + 48 + 2 * 48 + 12))
     assert plan["wall_seconds"] < plan["core_seconds"] + 10
     assert not list(tmp_path.iterdir())
 
@@ -217,3 +240,52 @@ def test_longest_chain_starts_first_and_workers_share() -> None:
     assert wall_seconds(steps, estimates, 1) - start == pytest.approx(50.0)
     assert wall_seconds(steps, estimates, 2) - start == pytest.approx(30.0)
     assert wall_seconds(users, estimates, 3) - start == pytest.approx(10.0)  # what is not listed is done
+
+
+def test_a_trial_changes_one_thing_and_is_measured_as_all_others_are(tiny: Tiny) -> None:
+    block = {"sizes": ["micro-gemma-s"], "budgets": [6], "seeds": [0]}
+    seen = ["caption-en", "translation-es"]
+    grid = [
+        block,
+        block | {"trial": "match=0.5", "world": {"match_probability": 0.5}},
+        block | {"trial": "rate=1e-3", "training": {"optimiser": {"learning_rate": 1e-3}}},
+        block | {"trial": "languages=1", "world": {"coverage": {"seen": seen}}},
+    ]
+    runs = {run.trial: run for run in study_graph(tiny(grid=grid, finetune=[])).runs}
+    main, match, rate, languages = (runs[name] for name in ("", "match=0.5", "rate=1e-3", "languages=1"))
+    assert [run.kind for run in (main, match, rate, languages)] == ["main", "trial", "trial", "trial"]
+    assert match.name == "micro-gemma-s.balanced.s0.match-0.5.b000006"
+    for trial in (match, rate, languages):  # the same before training, and the same pictures to be measured on
+        assert trial.initial.hash == main.initial.hash
+        assert trial.loss.inputs["pictures"].hash == main.loss.inputs["pictures"].hash
+    worlds = [run.train.inputs["corpus"].settings for run in (main, match)]
+    assert {key for key in worlds[0] if worlds[0][key] != worlds[1][key]} >= {"match_probability", "num_eval_images"}
+    assert worlds[0]["seed"] == worlds[1]["seed"]
+    assert settings_of(rate.train).optimiser.learning_rate == 1e-3
+    assert settings_of(main.train).optimiser.learning_rate == 2e-3
+    assert settings_of(languages.train).coverage.seen == tuple(seen)
+
+
+def test_another_world_is_trained_and_measured_on(tiny: Tiny) -> None:
+    block = {"sizes": ["micro-gemma-s"], "budgets": [6], "seeds": [0]}
+    graph = study_graph(tiny(grid=[block, block | {"world": {"seed": 7}}], finetune=[]))
+    first, second = graph.runs
+    assert (second.name, second.kind) == ("micro-gemma-s.balanced.s0.w7.b000006", "main")
+    for role in ("train", "loss", "captions"):
+        steps = [getattr(run, role).inputs["corpus" if role == "train" else "pictures"] for run in (first, second)]
+        assert [step.settings["seed"] for step in steps] == [0, 7]
+    assert first.initial.hash != second.initial.hash
+
+
+def test_what_is_predicted_is_run_last(tiny: Tiny) -> None:
+    block = {"sizes": ["micro-gemma-s"], "budgets": [3], "seeds": [0]}
+    grid = [block, block | {"budgets": [6], "seeds": [1], "predicted": True}]
+    config = tiny(grid=grid, finetune=[])
+    assert [run.predicted for run in study_graph(config).runs] == [False, True]
+    fitting = study_graph(config.model_copy(update={"stage": "fitting"}))
+    assert [run.seed for run in fitting.runs] == [0]
+    assert {step.hash for step in fitting.steps} < {step.hash for step in study_graph(config).steps}
+    with pytest.raises(UserError, match="give predicted runs seeds of their own"):
+        tiny(grid=[block, block | {"budgets": [6], "predicted": True}], finetune=[])
+    with pytest.raises(UserError, match="name it with trial"):
+        tiny(grid=[block | {"training": {"batch_size": 4}}], finetune=[])

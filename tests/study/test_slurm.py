@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from babelcap.errors import UserError
 from babelcap.jobs.slurm import ClusterConfig
 from babelcap.storage import read_json, write_json
 from babelcap.study import slurm
@@ -108,3 +109,20 @@ def test_gpu_hours_of_every_step(tiny: Tiny) -> None:
     text = show_costs(describe_study(config, with_costs=True))
     assert all(step.name in text for step in graph.steps)
     assert "50% of 100 TFLOP/s" in text
+
+
+CHANGES = [{"folder": "OUTSIDE"}, {"study": "OUTSIDE"}, {"kind": "sh"}, {"hash": None}, {"inputs": []}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_job_that_is_none_of_the_study_empties_no_folder(tmp_path: Path, change: dict[str, Any]) -> None:
+    """A step that begins anew empties its folder first: whatever a file says, it is one of the study's."""
+    mine, study = tmp_path / "mine", tmp_path / "study"
+    write_json(mine / "notes.json", {})
+    values = {"kind": "loss", "name": "loss/x", "hash": "h", "at": "", "size": "", "study": str(study)}
+    values |= {"folder": str(study / "evaluations/x"), "settings": {}, "resources": {}, "inputs": {}, "units": 1}
+    values |= {name: str(mine) if value == "OUTSIDE" else value for name, value in change.items()}
+    write_json(study / "slurm" / "loss-x" / "job.json", values)
+    with pytest.raises(UserError, match="is not the job of a step"):
+        slurm.run_submitted(study / "slurm" / "loss-x" / "job.json")
+    assert (mine / "notes.json").is_file()

@@ -42,7 +42,7 @@ def test_captions_are_judged_where_the_truth_is_there(tiny: Tiny, corpus: Path) 
     unknown = study_graph(on_corpus(tiny, corpus))
     (corpus / "hidden").rename(corpus / TRUTH)
     assert {step.kind for step in unknown.steps} == {"corpus", "base", "prepare", "train", "loss"}
-    assert [run.loss.hash for run in unknown.runs] == [run.loss.hash for run in known.runs]
+    assert [run.train.hash for run in unknown.runs] == [run.train.hash for run in known.runs]
 
 
 def test_a_corpus_is_named_by_its_contents_not_by_its_place(tiny: Tiny, corpus: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from babelcap.laws.fit import fit
 from babelcap.laws.fitted import Fit
-from babelcap.laws.forms import FORMS, Form, Term, form_of
+from babelcap.laws.forms import FORMS, Form, Term, form_of, parse_forms
 from babelcap.laws.law import Law
 from babelcap.laws.plan import Cost, Plan, iso_loss, plan_for_budget, plan_for_loss, worth_of
 from babelcap.laws.points import frontier, mean_over_groups
@@ -30,6 +30,7 @@ __all__ = [
     "leave_largest_budget_out",
     "leave_one_model_out",
     "mean_over_groups",
+    "parse_forms",
     "parse_map",
     "plan_for_budget",
     "plan_for_loss",

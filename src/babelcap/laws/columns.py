@@ -11,6 +11,7 @@ from babelcap.errors import UserError
 from babelcap.storage import parquet_errors, read_text
 
 MAX_LISTED = 20
+MAX_VALUES = 10_000_000  # of a Parquet file, all columns together
 
 
 def listed(names: Iterable[str]) -> str:
@@ -65,6 +66,11 @@ def _read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
     import pyarrow.parquet
 
     with parquet_errors(path):
-        table = pyarrow.parquet.ParquetFile(path).read()
+        file = pyarrow.parquet.ParquetFile(path)
+        if file.metadata.num_rows * file.metadata.num_columns > MAX_VALUES:  # a column of one value takes no bytes
+            raise UserError(
+                f"{path} has {file.metadata.num_rows:,} rows; runs of a law are fewer, is it another table?"
+            )
+        table = file.read()
         table.validate(full=True)
         return list(table.column_names), [column.to_pylist() for column in table.columns]

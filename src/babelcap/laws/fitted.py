@@ -236,6 +236,9 @@ def to_formula(problem: Problem, natural: Array) -> Array:
 
 
 def _r2(y: Array, prediction: Array) -> float:
+    unit = float(np.abs(y).max()) or 1.0  # squares of the largest numbers would be too large for a number
+    with np.errstate(over="ignore"):  # a prediction far off: no law at all
+        y, prediction = y / unit, prediction / unit
     total = float(np.sum((y - y.mean()) ** 2))
     return 1 - float(np.sum((y - prediction) ** 2)) / total if total > 0 else float("nan")
 

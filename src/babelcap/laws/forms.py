@@ -94,3 +94,14 @@ def form_of(form: "str | Form", floor: bool = False) -> Form:
         known = ", ".join(FORMS)
         raise UserError(f"form: found {form!r}; choose one of {known}, or power:COLUMN,COLUMN,..., each with '+eps'")
     return found.with_floor() if plus or floor else found
+
+
+def parse_forms(text: str) -> list[str]:
+    """Forms with commas between; where one of them has columns, which have commas themselves, with semicolons."""
+    with_columns = "power:" in text
+    names = [name.strip() for name in text.split(";" if ";" in text or with_columns else ",") if name.strip()]
+    for name in names:
+        words = {word.strip().removesuffix("+eps") for word in name.removeprefix("power:").split(",")}
+        if with_columns and "," in name and (not name.startswith("power:") or words & set(FORMS)):
+            raise UserError(f"forms: found {name!r}; with a power: form among them put ';' between, as 'ps;power:P,S'")
+    return names

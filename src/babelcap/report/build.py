@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.report.claims import caption_claims
+from babelcap.report.downstream import downstream_table
 from babelcap.report.drawings import make_drawings
 from babelcap.report.figures.style import save
 from babelcap.report.law_claims import law_claims
+from babelcap.report.loss_claims import loss_claims
 from babelcap.report.page import render_page
+from babelcap.report.skill import skill_claims, skill_table
 from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import StudyLaws, fit_study_laws
 from babelcap.report.tables import (
@@ -21,28 +24,34 @@ from babelcap.report.tables import (
     runs_table,
     timing_table,
 )
+from babelcap.report.trials import trials_table
 from babelcap.report.verdicts import Claim, Condition
 from babelcap.storage import write_text
 
 PAGE = "index.html"
 # The order of the page: what emerges, by what law, and what it rests on.
 ORDER = (
-    "emergence", "prefix", "relations", "law-conditioned", "law-raw", "uc-exponents", "st-exponents", "sc-exponents",
-    "finetuning", "loss-content", "image", "holdout",
+    "emergence", "prefix", "relations", "law-conditioned", "law-prefix_given", "law-raw", "uc-exponents",
+    "st-exponents", "sc-exponents", "parts", "wording", "overconfidence", "predicted", "skill", "content-law",
+    "finetuning", "loss-content", "image", "ambiguity", "holdout",
 )  # fmt: skip
 
 
 def make_claims(study: Study, laws: StudyLaws) -> list[Claim]:
-    return sorted([*caption_claims(study), *law_claims(study, laws)], key=lambda claim: ORDER.index(claim.key))
+    found = [*caption_claims(study), *law_claims(study, laws), *loss_claims(study, laws), *skill_claims(study, laws)]
+    return sorted(found, key=lambda claim: ORDER.index(claim.key))
 
 
 def make_tables(study: Study, claims: list[Claim], laws: StudyLaws) -> dict[str, Table]:
     tables = [
         claims_table(claims),
         captions_table(study),
+        downstream_table(study),
         languages_table(study),
         runs_table(study),
         laws_table(laws),
+        skill_table(study, laws),
+        trials_table(study),
         timing_table(study),
     ]
     return {table.name: table for table in tables}
@@ -95,6 +104,8 @@ class Report:
 
 def _condition_values(condition: Condition) -> dict[str, Any]:
     measured = None if condition.measured is None else _finite(asdict(condition.measured))
+    if measured is not None:
+        del measured["seeds"]
     return {
         "what": condition.what,
         "measured": measured,

@@ -6,7 +6,8 @@ Captions are those of the largest model at its largest budget, in the languages 
 import math
 
 from babelcap.laws.runs import MAIN
-from babelcap.measures import EVAL, HOLDOUT, UNSEEN, caption_measure, loss_measure
+from babelcap.measures import EVAL, HOLDOUT, PICTURES, READING_NAMES, UNSEEN, caption_measure, loss_measure
+from babelcap.report.downstream import ambiguity_claim
 from babelcap.report.formatting import decimal
 from babelcap.report.statistics import Estimate, difference_of_shares, over_seeds, rank_correlation
 from babelcap.report.study_folder import (
@@ -31,7 +32,6 @@ PREFIX_GAIN_LIMIT = 0.02  # after fine-tuning the prefix may add no more than th
 CORRELATION_TARGET = -0.8
 HOLDOUT_LOSS_LIMIT = 0.1
 BLIND_GUESS = 0.5  # between a relation and its opposite
-OWN, SHUFFLED = loss_measure("conditioned"), loss_measure("conditioned", pictures="shuffled")
 OBJECTS = caption_measure("objects", "prefix")
 
 
@@ -48,6 +48,7 @@ def caption_claims(study: Study) -> list[Claim]:
         loss_and_content(study),
         looks_at_the_image(study, main),
         compositional(main),
+        *([] if (found := ambiguity_claim(main)) is None else [found]),
     ]
 
 
@@ -160,11 +161,11 @@ def finetuning(study: Study, main: Cell) -> Claim:
 
 
 def content_points(study: Study) -> list[tuple[str, float, float, int]]:
-    """Of every main run: size, conditioned UC loss, objects right with prefix in the languages of UC, samples."""
+    """Of every main run: size, UC loss, objects right with prefix in the languages of UC, samples."""
     points = []
     for cell in study.cells(MAIN):
         for record in cell.records:
-            loss = value(record, OWN, "UC")
+            loss = value(record, loss_measure(study.given), "UC")
             content = value(record, OBJECTS, "UC")
             if loss is not None and content is not None and math.isfinite(loss + content):
                 points.append((f"{record.size} {record.base}", loss, content, record.S))
@@ -178,7 +179,7 @@ def loss_and_content(study: Study) -> Claim:
         [content for _, _, content, _ in points],
         [f"{name} {samples}" for name, _, _, samples in points],
     )
-    what = "rank correlation of loss (prefix given) and objects right, all runs of the grid"
+    what = f"rank correlation of objects right and the loss {READING_NAMES[study.given]}, all runs of the grid"
     conditions = (
         interval_below(what, found, 0.0),
         at_most(what, found, CORRELATION_TARGET),
@@ -186,23 +187,24 @@ def loss_and_content(study: Study) -> Claim:
     return Claim("loss-content", TITLES["loss-content"], conditions)
 
 
-def gap_values(cell: Cell, target: str) -> list[float]:
-    """Loss with another picture less loss with the own one, in nats, prefix given; one for each seed."""
-    own, shuffled = values(cell, OWN, target), values(cell, SHUFFLED, target)
+def gap_values(study: Study, cell: Cell, target: str) -> list[float]:
+    """Loss with another picture less loss with the own one, in nats; one for each seed."""
+    reading = study.readings[target]
+    own, shuffled = (values(cell, loss_measure(reading, pictures=name), target) for name in PICTURES)
     return [other - mine for mine, other in zip(own, shuffled, strict=True)] if own and shuffled else []
 
 
 def looks_at_the_image(study: Study, main: Cell) -> Claim:
-    gap = over_seeds(gap_values(main, "UC"))
+    gap = over_seeds(gap_values(study, main, "UC"))
     conditions = [interval_above("UC loss with another picture less with the own (nats)", gap, 0.0)]
     for kind in CONTROLS:
         pair = study.beside(kind, main)
-        controls, ours = ([], []) if pair is None else (gap_values(cell, "UC") for cell in pair)
+        controls, ours = ([], []) if pair is None else (gap_values(study, cell, "UC") for cell in pair)
         found = over_seeds([a - b for a, b in zip(ours, controls, strict=True)]) if ours and controls else None
         what = f"the same gap (nats), more than with {KIND_NAMES[kind]}"
         conditions.append(interval_above(what, found, 0.0, "", False))
     notes = []
-    seen = over_seeds(gap_values(main, "SC"))
+    seen = over_seeds(gap_values(study, main, "SC"))
     if seen is not None:
         notes.append(f"In the languages that training captions in, the gap is {decimal(seen.value)} nats.")
     return Claim("image", TITLES["image"], tuple(conditions), tuple(notes))

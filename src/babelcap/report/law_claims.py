@@ -1,6 +1,8 @@
 """The paper's claims about scaling, judged by laws fitted to this study's runs."""
 
-from babelcap.measures import TARGETS, Reading
+from collections.abc import Sequence
+
+from babelcap.measures import READING_NAMES, TARGETS, Reading
 from babelcap.report.statistics import Estimate
 from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import (
@@ -22,31 +24,39 @@ NAMES = {"UC": "unseen captioning (UC)", "ST": "seen translation (ST)", "SC": "s
 
 def law_claims(study: Study, laws: StudyLaws) -> list[Claim]:
     return [
-        obeys(study, laws, "conditioned"),
-        obeys(study, laws, "raw"),
+        obeys(study, laws),
+        obeys_raw(study, laws),
         unseen_needs_all(laws),
         translation_by_samples(laws),
         seen_captioning_alike(laws),
     ]
 
 
-def obeys(study: Study, laws: StudyLaws, reading: Reading) -> Claim:
-    conditions: list[Condition] = []
-    notes: list[str] = []
-    for target in TARGETS:
-        law = laws.best(reading, target)
-        conditions += _quality(law, target)
-        if law is not None and law.fitted is None:
-            notes.append(f"{target}: {law.refused}.")
-    if reading == "raw":
-        title = "The raw loss, prefix tokens included, obeys power laws too"
-        notes += why_raw_differs(study, laws)
-    else:
-        title = "The loss of UC, ST and SC obeys power laws (loss after the prefix, prefix given)"
-    law = laws.best(reading, "UC")
-    if law is not None and law.fitted is not None:
-        notes.insert(0, f"Form {law.fitted.form.formula}, fitted to {len(law.fitted.points)} runs ({law.family}).")
-    return Claim(f"law-{reading}", title, tuple(conditions), tuple(notes))
+def obeys(study: Study, laws: StudyLaws) -> Claim:
+    conditions = [condition for target in TARGETS for condition in _quality(laws.headline(target), target)]
+    given, others = study.readings["UC"], study.readings["ST"]
+    words = READING_NAMES[given] if given == others else f"UC {READING_NAMES[given]}; ST and SC {READING_NAMES[others]}"
+    notes = _notes([laws.headline(target) for target in TARGETS])
+    return Claim(f"law-{given}", f"The loss of UC, ST and SC obeys power laws ({words})", tuple(conditions), notes)
+
+
+def obeys_raw(study: Study, laws: StudyLaws) -> Claim:
+    """Of the test splits that are judged by another loss."""
+    targets = [target for target, reading in study.readings.items() if reading != "raw"]
+    conditions = [condition for target in targets for condition in _quality(laws.best("raw", target), target)]
+    notes = (*_notes([laws.best("raw", target) for target in targets]), *why_raw_differs(study, laws))
+    title = "The raw loss, over all tokens, obeys power laws too"
+    return Claim("law-raw", title if len(targets) > 1 else f"{title} in UC", tuple(conditions), notes)
+
+
+def _notes(laws: Sequence[StudyLaw | None]) -> tuple[str, ...]:
+    """The form of the first law, and why there is none where there is none."""
+    refused = [f"{law.target}: {law.refused}." for law in laws if law is not None and law.fitted is None]
+    first = laws[0] if laws else None
+    if first is None or first.fitted is None:
+        return tuple(refused)
+    form = f"Form {first.fitted.form.formula}, fitted to {len(first.fitted.points)} runs ({first.family})."
+    return (form, *refused)
 
 
 def is_obeyed(law: StudyLaw | None) -> bool:
@@ -74,12 +84,12 @@ def why_raw_differs(study: Study, laws: StudyLaws) -> list[str]:
     law = laws.best("raw", "UC")
     if law is None or law.fitted is None or is_obeyed(law):
         return []
-    readings: tuple[Reading, Reading] = ("raw", "conditioned")
+    readings: tuple[Reading, Reading] = ("raw", study.given)
     raw, given = (law_table(study.records, laws.family, reading, "UC") for reading in readings)
     (raw_rises, num_steps), (given_rises, _) = num_rises(raw), num_rises(given)
     lines = [
         f"Raw UC does not obey the law. From one budget of a model to the next it rises {raw_rises} times of "
-        f"{num_steps}; with the prefix given, {given_rises} times."
+        f"{num_steps}; {READING_NAMES[study.given]}, {given_rises} times."
     ]
     columns, losses = means_of(raw)
     _, losses_given = means_of(given)
@@ -89,9 +99,8 @@ def why_raw_differs(study: Study, laws: StudyLaws) -> list[str]:
             rows = [row for row, samples in enumerate(columns["S"]) if samples == budget]
             ends.append(sum(losses[row] - losses_given[row] for row in rows) / len(rows))
         lines.append(
-            f"Raw lies above the loss after the prefix by {ends[0]:.2f} nats a token at the smallest budget and "
-            f"{ends[1]:.2f} at the largest. The two differ in the tokens of the prefix alone, which carry the choice "
-            "of language."
+            f"Raw lies above the loss {READING_NAMES[study.given]} by {ends[0]:.2f} nats a token at the smallest "
+            f"budget and {ends[1]:.2f} at the largest: the first tokens carry the choice of language."
         )
         if ends[1] > ends[0]:
             lines.append(
@@ -102,7 +111,7 @@ def why_raw_differs(study: Study, laws: StudyLaws) -> list[str]:
 
 
 def unseen_needs_all(laws: StudyLaws) -> Claim:
-    law = laws.best("conditioned", "UC")
+    law = laws.headline("UC")
     conditions = (
         interval_below("exponent of the parameters P", exponent(law, "P"), 0.0),
         interval_below("exponent of the samples S", exponent(law, "S"), 0.0),
@@ -112,7 +121,7 @@ def unseen_needs_all(laws: StudyLaws) -> Claim:
 
 
 def translation_by_samples(laws: StudyLaws) -> Claim:
-    law = laws.best("conditioned", "ST")
+    law = laws.headline("ST")
     stronger = None if law is None else exponent_difference(law, "P", "S")
     conditions = (
         interval_below("exponent of the samples S", exponent(law, "S"), 0.0),
@@ -122,7 +131,7 @@ def translation_by_samples(laws: StudyLaws) -> Claim:
 
 
 def seen_captioning_alike(laws: StudyLaws) -> Claim:
-    law = laws.best("conditioned", "SC")
+    law = laws.headline("SC")
     of_P, of_S = exponent(law, "P"), exponent(law, "S")
     ratio, holds = None, None
     if of_P is not None and of_S is not None:
@@ -139,7 +148,7 @@ def seen_captioning_alike(laws: StudyLaws) -> Claim:
 
 def _not_apart(laws: StudyLaws, target: str) -> tuple[str, ...]:
     """Why T is not in the law, where it is not."""
-    law = laws.get("conditioned", target, "pst")
+    law = laws.get(laws.readings[target], target, "pst") if target in laws.readings else None
     if law is None or law.fitted is not None:
         return ()
     return (f"No law with T: {law.refused}.",)

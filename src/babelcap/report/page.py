@@ -11,12 +11,13 @@ from babelcap.coverage import TRANSLATION
 from babelcap.jobs.progress import duration
 from babelcap.measures import EVAL, HOLDOUT
 from babelcap.pages import render
+from babelcap.report.answers import answers
 from babelcap.report.cards import picture_cards
 from babelcap.report.drawings import Drawing
 from babelcap.report.figures.style import number
 from babelcap.report.formatting import decimal, estimate
 from babelcap.report.statistics import Estimate
-from babelcap.report.study_folder import KIND_NAMES, WORLD, Study
+from babelcap.report.study_folder import KIND_NAMES, TRIAL, WORLD, Study
 from babelcap.report.study_laws import StudyLaws
 from babelcap.report.tables import Table, Value, laws_shown
 from babelcap.report.verdicts import HOLDS, VERDICTS, Claim, Condition
@@ -25,7 +26,9 @@ TEMPLATE = "report/page.html.jinja"
 LARGE = {"P", "Pt", "S", "C"}
 PERCENT = {"error, largest budget left out", "error, one size left out"}
 EXPONENTS = {"exponent of P", "exponent of S", "exponent of T", "exponent of C", "R²"}
+PREDICTIONS = ("predicted", "skill", "held_out")  # figures of a section of their own
 WIDE_INCHES = 6.5  # a figure of more is not shrunk to a phone's width
+ONE_DECIMAL = ("CIDEr", "gated CIDEr", "BLEU", "chrF")  # columns that begin so: 0 to 100 and more
 SIGNS = {True: ("✓", "holds", "yes"), False: ("✗", "does-not", "no"), None: ("–", "not-measured", "not measured")}
 
 
@@ -43,14 +46,18 @@ def render_page(
         lead=_lead(study, claims),
         verdicts=[(verdict, _class(verdict), sum(c.verdict == verdict for c in claims)) for verdict in VERDICTS],
         shown_model=_shown_model(study),
-        claims=[_claim(claim) for claim in claims],
+        claims=[claim_values(claim) for claim in claims],
+        answers=answers(study, laws),
         figures=[_figure(drawing, pngs) for drawing in drawings],
         gallery=picture_cards(study),
         law_family=laws.family if laws.laws else "none",
         tables={
             "captions": page_table(_of_split(tables["captions"], EVAL)),
             "holdout": page_table(_of_split(tables["captions"], HOLDOUT)),
+            "downstream": page_table(tables["downstream"]),
             "laws": page_table(laws_shown(tables["laws"], laws), hidden=() if laws.laws else ("family",)),
+            "skill": page_table(tables["skill"]),
+            "trials": page_table(tables["trials"]),
             "runs": page_table(tables["runs"]),
             "languages": page_table(tables["languages"]),
             "timing": page_table(tables["timing"]),
@@ -95,7 +102,7 @@ def _shown_model(study: Study) -> dict[str, Any] | None:
     }
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
+def claim_values(claim: Claim) -> dict[str, Any]:
     return {
         "key": claim.key,
         "title": claim.title,
@@ -125,7 +132,8 @@ def _condition(condition: Condition) -> dict[str, Any]:
 
 
 def _figure(drawing: Drawing, pngs: Mapping[str, bytes]) -> dict[str, Any]:
-    values = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption, "missing": drawing.missing}
+    values: dict[str, Any] = {"name": drawing.name, "title": drawing.title, "caption": drawing.caption}
+    values |= {"missing": drawing.missing, "is_shown": drawing.is_shown, "is_prediction": drawing.name in PREDICTIONS}
     if drawing.figure is None or drawing.name not in pngs:
         return values | {"png": None}
     width = drawing.figure.get_figwidth()
@@ -142,7 +150,7 @@ def page_table(table: Table, hidden: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _cell(value: Value, column: str) -> tuple[str, str]:
-    decimals = 3 if column in EXPONENTS else 2
+    decimals = 3 if column in EXPONENTS else 1 if column.startswith(ONE_DECIMAL) else 2
     if isinstance(value, str):
         return value, "note" if column == "note" else ""
     if isinstance(value, Estimate):
@@ -165,6 +173,7 @@ def _of_split(table: Table, split: str) -> Table:
 
 def _run(study: Study) -> dict[str, Any]:
     kinds = [record.kind for record in study.records]
+    names = KIND_NAMES | {TRIAL: "trials"}
     versions: dict[str, set[str]] = {}
     for record in study.records:
         for name, version in record.versions.items():
@@ -173,7 +182,7 @@ def _run(study: Study) -> dict[str, Any]:
     config = {name: value for name, value in study.config.items() if name not in ("output", "num_workers")}
     return {
         "num_runs": len(kinds),
-        "counts": "; ".join(f"{name}: {kinds.count(kind)}" for kind, name in KIND_NAMES.items() if kind in kinds),
+        "counts": "; ".join(f"{name}: {kinds.count(kind)}" for kind, name in names.items() if kind in kinds),
         "config_hash": study.config_hash,
         "took": None if wall is None else duration(wall),
         "num_workers": max((sitting.workers for sitting in study.timing.sessions), default=1),

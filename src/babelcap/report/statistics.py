@@ -5,7 +5,7 @@ A share is given the hull of both: seeds that agree by chance do not make a hund
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -24,6 +24,7 @@ class Estimate:
     high: float | None = None
     num: int = 1  # seeds, or points
     method: str = "one run, no interval"
+    seeds: tuple[float, ...] = ()  # what each had, where a figure may show them
 
     @property
     def is_number(self) -> bool:
@@ -47,10 +48,23 @@ def over_seeds(values: Sequence[float]) -> Estimate | None:
         return Estimate(math.nan, method=NOTHING_NAMED)
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
-        return Estimate(mean)
+        return Estimate(mean, seeds=(mean,))
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
     reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * error
-    return Estimate(mean, mean - reach, mean + reach, len(values), f"t over {len(values)} seeds")
+    return Estimate(mean, mean - reach, mean + reach, len(values), f"t over {len(values)} seeds", tuple(values))
+
+
+def loss_over_seeds(values: Sequence[float], sampling_error: float | None) -> Estimate | None:
+    """The t interval over seeds, widened by what other samples would have given: their errors are independent."""
+    found = over_seeds(values)
+    if found is None or not found.is_number or sampling_error is None or math.isnan(sampling_error):
+        return found
+    reach = float(stats.norm.ppf(0.5 + CONFIDENCE / 2)) * sampling_error
+    if found.low is None or found.high is None:
+        return replace(found, low=found.value - reach, high=found.value + reach, method="over samples, one seed")
+    reach = math.hypot(reach, found.high - found.value)
+    method = f"t over {found.num} seeds, and over samples"
+    return replace(found, low=found.value - reach, high=found.value + reach, method=method)
 
 
 def wilson(share: float, num_samples: float) -> tuple[float, float]:
@@ -73,10 +87,10 @@ def share_over_seeds(values: Sequence[float], num_pictures: int) -> Estimate | N
         return found
     low, high = wilson(found.value, num_pictures)
     if found.low is None or found.high is None:
-        return Estimate(found.value, low, high, 1, f"Wilson over {num_pictures} pictures, one seed")
+        return replace(found, low=low, high=high, method=f"Wilson over {num_pictures} pictures, one seed")
     low, high = max(0.0, min(low, found.low)), min(1.0, max(high, found.high))
     method = f"t over {found.num} seeds and Wilson over {num_pictures} pictures, the wider"
-    return Estimate(found.value, low, high, found.num, method)
+    return replace(found, low=low, high=high, method=method)
 
 
 def difference_of_shares(first: Sequence[float], second: Sequence[float], num_pictures: int) -> Estimate | None:

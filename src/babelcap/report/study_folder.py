@@ -6,6 +6,7 @@ A cell is what differs in the seed alone: kind, size, base and number of samples
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -13,14 +14,15 @@ from pydantic import BaseModel, FiniteFloat, JsonValue, ValidationError
 
 from babelcap.coverage import Coverage
 from babelcap.errors import UserError
+from babelcap.laws.ahead import Prediction, read_prediction
 from babelcap.laws.runs import MAIN
-from babelcap.measures import CAPTION_PREFIX, CHANCE, EVAL, UNSEEN, caption_measure
+from babelcap.measures import CAPTION_PREFIX, CHANCE, EVAL, TARGETS, UNSEEN, Reading, caption_measure, loss_measure
 from babelcap.records import RunRecord, find_result, first_problem, initial_losses, read_run_records
 from babelcap.report.gallery_file import GalleryFile, ShownPicture
-from babelcap.report.statistics import Estimate, share_over_seeds
+from babelcap.report.statistics import Estimate, loss_over_seeds, share_over_seeds
 from babelcap.storage import read_text
 
-FINETUNED = "finetuned"
+FINETUNED, TRIAL = "finetuned", "trial"
 CONTROLS = ("no-translation", "unfit-translation")
 KIND_NAMES = {
     MAIN: "translations that fit their image",
@@ -29,6 +31,7 @@ KIND_NAMES = {
     FINETUNED: "fine-tuned on full coverage",
 }
 RUNS, GALLERY, STUDY, TIMING = "runs.jsonl", "gallery.json", "study.json", "timing.json"
+PREDICTION, PREDICTIONS = "prediction.json", "predictions"
 WORLD = "world"  # where the pictures come from, as study.json names it; or a corpus
 File = TypeVar("File", bound=BaseModel)
 
@@ -87,11 +90,25 @@ class Study:
     config: dict[str, JsonValue] = field(default_factory=dict)
     config_hash: str = ""
     pictures: tuple[ShownPicture, ...] = ()
+    prediction: Prediction | None = None
     timing: TimingFile = field(default_factory=TimingFile)
 
     @property
     def name(self) -> str:
         return str(self.config.get("name") or next((record.study for record in self.records if record.study), "study"))
+
+    @cached_property
+    def given(self) -> Reading:
+        """The loss of a caption whose language is settled: after the prefix; earlier studies measured another one."""
+        measure = loss_measure("prefix_given")
+        there = any(find_result(record.results, measure) for record in self.records if record.kind == MAIN)
+        return "prefix_given" if there else "conditioned"
+
+    @property
+    def readings(self) -> dict[str, Reading]:
+        """The loss that a test split is judged by. A translation has no prefix, and a seen caption needs none."""
+        others: Reading = "raw" if self.given == "prefix_given" else self.given
+        return {target: self.given if target == "UC" else others for target in TARGETS}
 
     @property
     def caption_languages(self) -> list[str]:
@@ -107,10 +124,10 @@ class Study:
         return self.coverage.language(code).name.removeprefix("simplified ")
 
     def cells(self, *kinds: str) -> list[Cell]:
-        """By kind, parameters, base and samples."""
+        """By kind, parameters, base and samples; trials, which differ in other things, are in `trials`."""
         found: dict[CellKey, list[RunRecord]] = {}
         for record in self.records:
-            if not kinds or record.kind in kinds:
+            if record.kind in kinds or (not kinds and record.kind != TRIAL):
                 key = CellKey(record.kind, record.size, record.base, record.S)
                 found.setdefault(key, []).append(record)
         order = list(KIND_NAMES)
@@ -177,6 +194,7 @@ def read_study(folder: Path) -> Study:
         settings.config,
         settings.hash,
         tuple(_read(folder / GALLERY, GalleryFile).pictures),
+        _prediction(folder),
         _read(folder / TIMING, TimingFile),
     )
 
@@ -189,6 +207,12 @@ def _read(path: Path, kind: type[File]) -> File:
         return kind.model_validate_json(read_text(path))
     except ValidationError as error:
         raise UserError(f"{path}: {first_problem(error)}; it may be damaged, build it again with the study") from None
+
+
+def _prediction(folder: Path) -> Prediction | None:
+    """Made before the last runs: the first, where there are several."""
+    found = [path for path in (folder / PREDICTION, *sorted((folder / PREDICTIONS).glob("*.json"))) if path.is_file()]
+    return min(map(read_prediction, found), key=lambda prediction: prediction.time, default=None)
 
 
 def _coverage(config: dict[str, JsonValue], path: Path) -> Coverage:
@@ -232,6 +256,14 @@ def share(cell: Cell, name: str, variant: str, at: str = UNSEEN, split: str = EV
     """A caption measure, as share(cell, "objects", "prefix"), over the seeds of a cell."""
     measure = caption_measure(name, variant)
     return share_over_seeds(values(cell, measure, at, split), num_pictures(cell, measure, split))
+
+
+def loss(cell: Cell, reading: Reading, at: str) -> Estimate | None:
+    """A loss over the seeds of a cell; the samples it was measured on are the same for all of them."""
+    measure = loss_measure(reading)
+    results = [find_result(record.results, measure) for record in cell.records]
+    errors = [found.sampling_errors[at] for found in results if found is not None and at in found.sampling_errors]
+    return loss_over_seeds(values(cell, measure, at), max(errors, default=None))
 
 
 def chance(cell: Cell, name: str, split: str = EVAL) -> float | None:

@@ -4,7 +4,7 @@ T in the law of a reading is that same reading before training. Seeds of one run
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,17 @@ from babelcap.laws import (
     mean_over_groups,
     table_of_runs,
 )
+from babelcap.laws.ahead import fit_rate
 from babelcap.laws.fit import without_rows
+from babelcap.laws.judged import Rolled, roll
 from babelcap.laws.runs import ALL, MAIN, main_family
 from babelcap.laws.solver import Array
 from babelcap.laws.validate import HeldOut
-from babelcap.measures import TARGETS, Reading, loss_measure
-from babelcap.records import RunRecord
+from babelcap.measures import PARTS, TARGETS, TRUE_CAPTIONS, Reading, loss_measure
+from babelcap.records import RunRecord, find_result
 from babelcap.report.statistics import CONFIDENCE, Estimate
 from babelcap.report.study_folder import Study
 
-SHOWN_READINGS: tuple[Reading, ...] = ("conditioned", "raw")
 FORMS = ("pst", "ps", "compute")
 NUM_BOOTSTRAP = 200
 
@@ -53,16 +54,27 @@ class StudyLaw:
 class StudyLaws:
     laws: tuple[StudyLaw, ...]
     family: str  # whose laws the claims are judged by
+    readings: dict[str, Reading] = field(default_factory=dict)  # test split -> the loss that it is judged by
+    content: dict[str, Fit] = field(default_factory=dict)  # measure of captions -> the law of what is missing in UC
+    rolled: tuple[Rolled, ...] = ()
 
     def get(self, reading: str, target: str, form: str, family: str | None = None) -> StudyLaw | None:
         wanted = (family or self.family, reading, target, form)
         return next((law for law in self.laws if (law.family, law.reading, law.target, law.form) == wanted), None)
 
-    def best(self, reading: str, target: str) -> StudyLaw | None:
+    def best(self, reading: str, target: str, family: str | None = None) -> StudyLaw | None:
         """With T where it could be fitted, else without."""
-        found = [self.get(reading, target, form) for form in ("pst", "ps")]
+        found = [self.get(reading, target, form, family) for form in ("pst", "ps")]
         fitted = [law for law in found if law is not None and law.fitted is not None]
         return fitted[0] if fitted else found[0]
+
+    def headline(self, target: str) -> StudyLaw | None:
+        """By the loss that the test split is judged by."""
+        return self.best(self.readings[target], target) if target in self.readings else None
+
+    def headline_fits(self, form: str) -> dict[str, Fit]:
+        laws = {target: self.get(reading, target, form) for target, reading in self.readings.items()}
+        return {name: law.fitted for name, law in laws.items() if law is not None and law.fitted is not None}
 
     def fits(self, reading: str, form: str) -> dict[str, Fit]:
         laws = {target: self.get(reading, target, form) for target in TARGETS}
@@ -81,11 +93,20 @@ def fit_study_laws(study: Study) -> StudyLaws:
     laws = tuple(
         _fit_law(study.records, family, reading, target, form)
         for family in families
-        for reading in SHOWN_READINGS
+        for reading in shown_readings(study)
         for target in TARGETS
         for form in FORMS
     )
-    return StudyLaws(laws, main_family(main))
+    family = main_family(main)
+    content = {measure: fitted for measure in TRUE_CAPTIONS if (fitted := fit_rate(main, family, measure, "UC"))}
+    measures = [*(loss_measure(reading) for reading in shown_readings(study)), *TRUE_CAPTIONS]
+    return StudyLaws(laws, family, study.readings, content, tuple(roll(main, measures)))
+
+
+def shown_readings(study: Study) -> tuple[Reading, ...]:
+    """The loss that captions are judged by, the paper's, and its parts where they were measured."""
+    parts = any(find_result(record.results, loss_measure("content")) for record in study.records)
+    return (study.given, "raw", *(PARTS if parts else ()))
 
 
 def _fit_law(records: Sequence[RunRecord], family: str, reading: Reading, target: str, form: str) -> StudyLaw:
@@ -103,7 +124,7 @@ def _fit_law(records: Sequence[RunRecord], family: str, reading: Reading, target
 
 
 def law_entries(laws: StudyLaws) -> list[dict[str, Any]]:
-    """laws.json: for each family, reading (raw or conditioned), test split and form the fit, or why there is none."""
+    """laws.json: for each family, reading of the loss, test split and form the fit, or why there is none."""
     return [_entry(law) for law in laws.laws]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from babelcap.laws import PUBLISHED, published
 from babelcap.laws.runs import MAIN
 from babelcap.laws.validate import HeldOut
-from babelcap.measures import CHANCE, EVAL, HOLDOUT, TARGETS, UNSEEN, loss_measure
-from babelcap.report.statistics import Estimate, over_seeds
-from babelcap.report.study_folder import FINETUNED, KIND_NAMES, Cell, Study, initial_loss, share, values
-from babelcap.report.study_laws import FORMS, SHOWN_READINGS, StudyLaw, StudyLaws, exponent
+from babelcap.measures import CHANCE, EVAL, HOLDOUT, READINGS, TARGETS, UNSEEN
+from babelcap.report.statistics import Estimate
+from babelcap.report.study_folder import FINETUNED, KIND_NAMES, Cell, Study, initial_loss, loss, share
+from babelcap.report.study_laws import FORMS, StudyLaw, StudyLaws, exponent
 from babelcap.report.verdicts import Claim
 
 Value = str | int | float | Estimate | None
@@ -127,8 +127,8 @@ def runs_table(study: Study) -> Table:
     rows: list[tuple[Value, ...]] = []
     for cell in study.cells():
         first = cell.records[0]
-        losses = [over_seeds(values(cell, loss_measure("conditioned"), target)) for target in TARGETS]
-        raw = over_seeds(values(cell, loss_measure("raw"), "UC"))
+        losses = [loss(cell, study.readings[target], target) for target in TARGETS]
+        raw = loss(cell, "raw", "UC")
         shares = [
             share(cell, *names) for names in (("language", "plain"), ("language", "prefix"), ("objects", "prefix"))
         ]
@@ -204,7 +204,7 @@ def laws_shown(table: Table, laws: StudyLaws) -> Table:
     kept.sort(
         key=lambda row: (
             str(row[0]).startswith("published"),
-            [str(name) for name in SHOWN_READINGS].index(str(row[1])),
+            [str(name) for name in READINGS].index(str(row[1])),
             order[str(row[3])],
         )
     )

@@ -6,46 +6,19 @@ Fields made by `resource` change how a study is computed, not what; they are no 
 
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from babelcap.bases.config import BaseConfig
-from babelcap.config import ConfigModel, PlainName, apply_overrides, build_config, read_values, resource
+from babelcap.config import ConfigModel, PlainName, apply_overrides, build_config, merge_values, read_values, resource
 from babelcap.coverage import Coverage, Style
 from babelcap.jobs.slurm import ClusterConfig
 from babelcap.measures import EVAL, TRAIN, VARIANTS, Variant
-from babelcap.models.sizing.sizes import SIZES
+from babelcap.study.blocks import SET_BY_STUDY, FinetuneBlock, Fragment, GridBlock, SizeSettings
 from babelcap.world.corpus import WorldConfig
 
-Kind = Literal["main", "no-translation", "unfit-translation"]
-# What a study sets in every training configuration: its own settings, the run's place in the grid, the steps before it.
-SET_BY_STUDY = (
-    "name",
-    "model",
-    "output",
-    "budgets",
-    "seed",
-    "coverage",
-    "data.corpus",
-    "data.split",
-    "data.exchange_images",
-)
-OTHER_JOBS = ("default", "world", "corpus", "base", "prepare", "loss", "captions", "report")
-
-
-def _only_settings(fragment: dict[str, Any]) -> dict[str, Any]:
-    if taken := [key for key in SET_BY_STUDY if _holds(fragment, key)]:
-        raise ValueError(f"'{taken[0]}' is set by the study itself (by its grid, its corpus or its models); remove it")
-    return fragment
-
-
-def _holds(values: Any, key: str) -> bool:
-    first, _, rest = key.partition(".")
-    return isinstance(values, dict) and first in values and (not rest or _holds(values[first], rest))
-
-
-Fragment = Annotated[dict[str, Any], AfterValidator(_only_settings)]
+OTHER_JOBS = ("default", "world", "corpus", "benchmarks", "base", "prepare", "loss", "captions", "report")
 
 
 class CorpusConfig(ConfigModel):
@@ -76,63 +49,22 @@ class CheckpointConfig(ConfigModel):
         return self
 
 
-class GridBlock(ConfigModel):
-    """A run for each size, base and seed; its budgets are branches of one training where the schedule is wsd."""
-
-    kind: Kind = "main"  # no-translation: captions only; unfit-translation: translations with other pictures
-    sizes: tuple[str, ...]  # micro-gemma-s, 0.4B, ... as `babelcap model info` knows them
-    bases: tuple[PlainName, ...] = ("balanced",)  # names of base.variants, or of checkpoints
-    budgets: tuple[int, ...]  # optimiser steps
-    seeds: tuple[int, ...] = (0, 1, 2)
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        for size in self.sizes:
-            if size not in SIZES:
-                raise ValueError(f"unknown size '{size}'; known: {', '.join(SIZES)}")
-        if not self.budgets or min(self.budgets) < 1 or list(self.budgets) != sorted(set(self.budgets)):
-            raise ValueError(f"budgets must be ascending numbers of steps, found {list(self.budgets)}")
-        if not (self.sizes and self.bases and self.seeds):
-            raise ValueError("sizes, bases and seeds need at least one entry each")
-        return self
-
-
-class FinetuneBlock(ConfigModel):
-    """Fine-tuning of grid runs on every pair, on a corpus folder or on a world with pictures of its own."""
-
-    sizes: tuple[str, ...]
-    bases: tuple[PlainName, ...] = ("balanced",)
-    from_budget: int | None = None  # None: the largest of the grid's
-    seeds: tuple[int, ...] = (0, 1, 2)
-    num_steps: int = Field(100, ge=1)
-    num_images: int | None = Field(None, ge=1)  # of a world of full coverage
-    corpus: Path | None = None  # in its place: a folder of full coverage
-    split: str = TRAIN  # of that folder
-    training: Fragment = Field({})  # over the study's and the size's
-
-    @model_validator(mode="after")
-    def _one_corpus(self) -> Self:
-        if (self.num_images is None) == (self.corpus is None):
-            raise ValueError("give num_images (of a world) or corpus (a folder), one of them")
-        return self
-
-
-class SizeSettings(ConfigModel):
-    """Settings of one size, over those of all."""
-
-    size: str
-    training: Fragment = Field({})
-    finetuning: Fragment = Field({})
-
-
 class StudyEvaluation(ConfigModel):
-    """Losses of every run. Captions where the truth is known: of every run in few variants, of some in all."""
+    """Losses of every run. Captions where the truth is known: of every run in few variants, of some in all.
+
+    Of a world that the study makes, also its twins of the benchmarks (docs/world.md).
+    """
 
     loss_samples: int = Field(200, ge=1)  # of each pair
+    calibrated: bool = False  # losses also after the best temperature
+    wording: bool = False  # of a world: losses of unseen captions worded as captions and as translations are
     num_captions: int = Field(100, ge=0)  # pictures of the eval split, each captioned in every language
     num_holdout_captions: int = Field(50, ge=0)  # of the compositional hold-out; largest budgets only
     variants: tuple[Variant, ...] = ("plain", "prefix")  # of every run
     final_variants: tuple[Variant, ...] = VARIANTS  # of a run's largest budget, and of controls and fine-tuning
+    downstream: bool = True  # captions against five references, translation, ambiguity; needs babelcap[eval]
+    num_translated: int = Field(20, ge=1)  # pictures of the eval split with a sentence to translate
+    num_pairs: int = Field(24, ge=1)  # of pictures, in the ambiguity test
     style: Style = Style.SHORT
     num_beams: int = Field(1, ge=1)
     max_new_tokens: int = Field(48, ge=1)
@@ -142,6 +74,7 @@ class StudyEvaluation(ConfigModel):
 class StudyReport(ConfigModel):
     num_pictures: int = Field(8, ge=0)  # of the gallery
     gallery_size: str | None = None  # whose captions the gallery shows; None: the largest run of the grid
+    baselines: dict[str, str] = Field({})  # name of a trial -> the value of it that the grid's own runs have
 
 
 class StudyConfig(ConfigModel):
@@ -158,6 +91,7 @@ class StudyConfig(ConfigModel):
     sizes: tuple[SizeSettings, ...] = ()
     evaluation: StudyEvaluation = StudyEvaluation()
     report: StudyReport = StudyReport()
+    stage: Literal["all", "fitting"] = resource("all")  # fitting: without the runs that are predicted
     num_workers: int | None = resource(None, ge=1)  # processes of one thread each; None: one a core
     cluster: dict[str, dict[str, Any]] = resource({})  # kind of step -> what to ask Slurm for; `default` is below all
     peak_tflops: float = resource(989.0, gt=0)  # of one GPU in the runs' precision; 989 is an H100's in bf16, dense
@@ -215,11 +149,31 @@ class StudyConfig(ConfigModel):
         return self
 
     @model_validator(mode="after")
+    def _blocks_agree(self) -> Self:
+        """What two blocks say of one training must be the same; only its budgets are added up."""
+        said: dict[Any, Any] = {}
+        for block in self.grid:
+            if block.world and self.world is None:
+                raise ValueError('grid: world is of a world that is drawn; source = "corpus" has none')
+            if block.world and self.world is not None:
+                build_config(WorldConfig, merge_values(WorldConfig, self.world.model_dump(), block.world), "grid.world")
+            for size, base, seed in product(block.sizes, block.bases, block.seeds):
+                run = (block.kind, size, base, seed, block.trial, block.world.get("seed"))
+                values = (block.changes, block.predicted)
+                if said.setdefault(run, values) != values:
+                    name = f"size {size}, base {base}, seed {seed}"
+                    raise ValueError(
+                        f"grid: two blocks differ in training, world or predicted of {name}; give predicted runs seeds "
+                        "of their own, and trials a name of their own"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _finetuning_has_its_runs(self) -> Self:
         trained = {
             (size, base, seed, budget)
             for block in self.grid
-            if block.kind == "main"
+            if block.kind == "main" and not block.trial and not block.world
             for size, base, seed, budget in product(block.sizes, block.bases, block.seeds, (*block.budgets, None))
         }
         for tuned in self.finetune:
@@ -239,7 +193,7 @@ def load_study(path: Path, overrides: list[str]) -> StudyConfig:
     path = path / "config.json" if path.is_dir() else path
     values = read_values(path)
     _inline(values, "training", path.parent)
-    for name, keys in (("sizes", ("training", "finetuning")), ("finetune", ("training",))):
+    for name, keys in (("sizes", ("training", "finetuning")), ("finetune", ("training",)), ("grid", ("training",))):
         blocks = values.get(name)
         for block in blocks if isinstance(blocks, list) else []:
             for key in keys:

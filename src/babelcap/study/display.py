@@ -14,6 +14,7 @@ from babelcap.study.graph import Step
 KINDS = {
     "world": "worlds",
     "corpus": "corpora",
+    "benchmarks": "benchmarks",
     "base": "base models",
     "prepare": "captioners",
     "train": "trainings",

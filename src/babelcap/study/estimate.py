@@ -7,9 +7,13 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from babelcap.storage import read_json, write_json
+from pydantic import BaseModel, Field, ValidationError
+
+from babelcap.errors import UserError
+from babelcap.records import first_problem
+from babelcap.storage import read_json_object, write_json
 from babelcap.study.graph import Step, ahead
 
 TIMING = "timing.json"
@@ -17,16 +21,38 @@ TIMING = "timing.json"
 DEFAULTS: Mapping[str, tuple[float, float]] = {
     "world": (200.0, 2.0),
     "corpus": (20_000.0, 1.0),
-    "base": (150.0, 3.0),
+    "benchmarks": (100.0, 1.0),
+    "base tower": (270.0, 30.0),
+    "base florence": (300.0, 30.0),
+    "base gemma": (520.0, 10.0),
+    "base shipped": (1.0, 2.0),
     "prepare": (3.0, 0.0),
     "train": (235.0, 4.0),
     "finetune": (235.0, 4.0),
     "loss": (680.0, 0.5),
     "captions": (390.0, 1.0),
 }
-# Of single sizes: the last letter says how large.
-FACTORS = {"s": 1.28, "m": 1.0, "l": 0.53}
+# Of single sizes: the last letters say how large.
+FACTORS = {"xs": 1.5, "s": 1.28, "m": 1.0, "l": 0.53, "xl": 0.2}
 WORKER_START_SECONDS = 6.0
+Measured = Annotated[float, Field(ge=0, le=1e15)]  # of units or seconds, so that sums stay finite
+
+
+class _Session(BaseModel):
+    seconds: Measured
+
+
+class _Step(_Session):
+    kind: str
+    size: str
+    units: Measured
+
+
+class _Timing(BaseModel):
+    """What has to be true of the file, so that it can be read and added to."""
+
+    steps: list[_Step] = []
+    sessions: list[_Session] = []
 
 
 class Estimate(NamedTuple):
@@ -44,8 +70,13 @@ def _estimate(step: Step, rates: Mapping[tuple[str, str], float]) -> Estimate:
     rate = rates.get((step.kind, step.size))
     if rate is not None:
         return Estimate(step.units / rate, True)
-    default, fixed = DEFAULTS[step.kind]
+    default, fixed = DEFAULTS[_work(step)]
     return Estimate(fixed + step.units / (default * FACTORS.get(step.size.rpartition("-")[2], 1.0)), False)
+
+
+def _work(step: Step) -> str:
+    """Base models differ in what they learn: their size begins with it."""
+    return f"{step.kind} {step.size.partition('-')[0]}" if step.kind == "base" else step.kind
 
 
 def measured_rates(timing: Mapping[str, Any]) -> dict[tuple[str, str], float]:
@@ -86,7 +117,13 @@ def _ahead_of(steps: list[Step], seconds: Mapping[str, float]) -> dict[str, floa
 
 
 def read_timing(study: Path) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(study / TIMING) if (study / TIMING).is_file() else {}
+    """Nothing where there is none; one clear line where it cannot be added to."""
+    path = study / TIMING
+    found = read_json_object(path) if path.is_file() else {}
+    try:
+        _Timing.model_validate(found)
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}; remove it, times are then measured anew") from None
     return found
 
 

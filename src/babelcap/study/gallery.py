@@ -16,8 +16,8 @@ from babelcap.measures import EVAL, Variant
 from babelcap.models.sizing.flops import meta_captioner
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import write_json
+from babelcap.study.graph import CAPTIONS
 from babelcap.study.grid import FINETUNED, GridRun, StudyGraph
-from babelcap.study.steps import CAPTIONS
 
 GALLERY = "gallery.json"
 SHOWN: tuple[Variant, ...] = ("plain", "prefix")

@@ -13,13 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from babelcap.storage import read_json_object
+from babelcap.errors import UserError
+from babelcap.storage import file_sha256, read_json_object, sealed, unsealed, write_json
 
 DONE = "done.json"
+RESULTS, CAPTIONS = "results.json", "captions.jsonl"  # of a step that measures
 # Where each kind of step lies, and the version of what it does: raising it makes such steps run again.
 ROOMS: Mapping[str, tuple[str, int]] = {
     "world": ("world", 1),
     "corpus": ("corpora", 1),
+    "benchmarks": ("benchmarks", 1),
     "base": ("bases", 1),
     "prepare": ("models", 1),
     "train": ("runs", 1),
@@ -69,11 +72,7 @@ class Step:
 
     def done(self, study: Path) -> dict[str, Any] | None:
         """What the finished step left, or None."""
-        marker = study / self.folder / DONE
-        if not marker.is_file():
-            return None
-        values = read_json_object(marker)
-        return values if values.get("hash") == self.hash else None
+        return read_done(study / self.folder, self.hash)
 
     def job(self, study: Path) -> dict[str, Any]:
         """All that a worker process needs, as plain values."""
@@ -90,6 +89,24 @@ class Step:
             "units": self.units,
             "size": self.size,
         }
+
+
+def write_done(folder: Path, values: Mapping[str, Any]) -> None:
+    """Marks a step as done, with checksums of the results that it left."""
+    files = {name: file_sha256(folder / name) for name in (RESULTS, CAPTIONS) if (folder / name).is_file()}
+    write_json(folder / DONE, sealed({**values, "files": files}))
+
+
+def read_done(folder: Path, step_hash: str) -> dict[str, Any] | None:
+    """What a step left when it was done; None where it is not, or where that or its results are damaged."""
+    path = folder / DONE
+    try:
+        values = unsealed(read_json_object(path), path, required=False) if path.is_file() else {}
+    except UserError:
+        return None
+    files = values.get("files", {})
+    whole = all((folder / name).is_file() and file_sha256(folder / name) == files[name] for name in files)
+    return values if whole and values.get("hash") == step_hash else None
 
 
 def all_steps(ends: Iterable[Step]) -> list[Step]:

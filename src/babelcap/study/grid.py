@@ -1,22 +1,33 @@
-"""From a study's configuration to its graph: pictures, captioners, runs with their controls, fine-tuning, measures."""
+"""From a study's configuration to its graph: pictures, captioners, trainings, fine-tuning, and what is measured."""
 
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
 
 from babelcap.config import content_hash
-from babelcap.coverage import Coverage
+from babelcap.coverage import TRANSLATION, Coverage
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.measures import EVAL, HOLDOUT
 from babelcap.models.sizing.sizes import get_size
-from babelcap.study.config import FinetuneBlock, StudyConfig
+from babelcap.study.blocks import FinetuneBlock
+from babelcap.study.cells import MAIN, Cell, cells_of, grid_cells
+from babelcap.study.config import StudyConfig
 from babelcap.study.graph import Step, all_steps
-from babelcap.study.sources import captioner_step, finetuning_step, pictures_step, splits_of, truth_hash
+from babelcap.study.sources import (
+    benchmarks_step,
+    captioner_step,
+    changed_world,
+    finetuning_step,
+    pictures_step,
+    splits_of,
+    trial_step,
+    truth_hash,
+)
 from babelcap.study.trainings import train_config
 from babelcap.training.config import TrainConfig
 from babelcap.training.schedule import num_trained_steps, plan_legs
 
-MAIN, FINETUNED = "main", "finetuned"
+FINETUNED, TRIAL = "finetuned", "trial"
 # Controls: the task that training leaves out, and the task whose annotations get other pictures.
 WITHOUT = {"no-translation": "translation"}
 EXCHANGED = {"unfit-translation": "translation"}
@@ -40,6 +51,8 @@ class GridRun:
     initial: Step  # loss of the model that the training started from
     loss: Step
     captions: Step | None
+    trial: str = ""  # what was changed
+    predicted: bool = False  # to be run after the prediction
 
     @property
     def ends(self) -> list[Step]:
@@ -58,19 +71,11 @@ class StudyGraph:
         return replace(self, runs=tuple(runs), steps=all_steps(step for run in runs for step in run.ends))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A training of the grid."""
+class Measured(NamedTuple):
+    """What the runs of a training are measured on: a world, and its twins of the benchmarks."""
 
-    kind: str
-    size: str
-    base: str
-    seed: int
-
-    @property
-    def slug(self) -> str:
-        run = f"{self.size}.{self.base}.s{self.seed}"
-        return run if self.kind == MAIN else f"{run}.{self.kind}"
+    pictures: Step
+    benchmarks: Step | None
 
 
 class Training(NamedTuple):
@@ -81,20 +86,16 @@ class Training(NamedTuple):
     step: Step
     initial: Step
     settings: TrainConfig
+    measured: Measured
     started_from: str = ""
+    trial: str = ""
 
 
 def study_graph(config: StudyConfig) -> StudyGraph:
-    return _Builder(config).build()
-
-
-def grid_cells(config: StudyConfig) -> dict[Cell, tuple[int, ...]]:
-    """Each training with its budgets; blocks that name the same training add their budgets to it."""
-    budgets: dict[Cell, set[int]] = {}
-    for block in config.grid:
-        for size, base, seed in product(block.sizes, block.bases, block.seeds):
-            budgets.setdefault(Cell(block.kind, size, base, seed), set()).update(block.budgets)
-    return {cell: tuple(sorted(found)) for cell, found in budgets.items()}
+    graph = _Builder(config).build()
+    if config.stage == "all":
+        return graph
+    return graph.with_runs([run for run in graph.runs if not run.predicted])
 
 
 class _Builder:
@@ -104,6 +105,8 @@ class _Builder:
         self.splits = splits_of(config)
         self.truth = truth_hash(config)
         self.pictures = pictures_step(config)
+        self.measured = Measured(self.pictures, benchmarks_step(config))
+        self.blocks = {cell: block for block in config.grid for cell in cells_of(block)}
         self.runs: list[GridRun] = []
         self.trainings: dict[tuple[Cell, int], Step] = {}
 
@@ -121,21 +124,38 @@ class _Builder:
     def _add_cell(self, cell: Cell, budgets: tuple[int, ...]) -> None:
         """Budgets that branch off one trunk are one training; where each stands alone, each is a step of its own."""
         prepared = captioner_step(self.config, cell.size, cell.base)
-        branch = self._settings(cell, budgets).schedule.kind == "wsd"
+        corpus, coverage, measured = self._corpus(cell)
+        branch = self._settings(cell, coverage, budgets).schedule.kind == "wsd"
         for group in [budgets] if branch else [(budget,) for budget in budgets]:
-            settings = self._settings(cell, group)
+            settings = self._settings(cell, coverage, group)
             slug = cell.slug if branch else f"{cell.slug}.b{group[0]:06d}"
-            step = self._train_step("train", slug, settings, {"model": prepared, "corpus": self.pictures})
-            initial = self._loss_step(f"{cell.size}.{cell.base}.initial", prepared, "", settings)
+            step = self._train_step("train", slug, settings, {"model": prepared, "corpus": corpus})
+            place = "" if cell.world_seed is None or cell.trial else f".w{cell.world_seed}"
+            initial = self._loss_step(f"{cell.size}.{cell.base}{place}.initial", prepared, "", settings, measured)
             for budget in group:
                 self.trainings[cell, budget] = step
-                training = Training(cell, cell.kind, step, initial, settings)
-                self._add_run(f"{cell.slug}.b{budget:06d}", training, budget, budget == budgets[-1])
+                kind = TRIAL if cell.trial else cell.kind
+                training = Training(cell, kind, step, initial, settings, measured, trial=cell.trial)
+                is_final = budget == budgets[-1] and not cell.trial
+                self._add_run(f"{cell.slug}.b{budget:06d}", training, budget, is_final)
 
-    def _settings(self, cell: Cell, budgets: tuple[int, ...]) -> TrainConfig:
+    def _corpus(self, cell: Cell) -> tuple[Step, Coverage, Measured]:
+        """What a training reads, what it sees of it, and what it is measured on: its own world if the seed differs."""
+        block = self.blocks[cell]
+        if cell.trial and block.world:
+            step, coverage = trial_step(self.config, cell.trial.replace("=", "-"), block.world)
+            return step, coverage, self.measured
+        if not block.world:
+            return self.pictures, self.coverage, self.measured
+        other = self.config.model_copy(update={"world": changed_world(self.config, block.world)})
+        slug = f"main.w{cell.world_seed}"
+        measured = Measured(pictures_step(other, slug), benchmarks_step(other, slug))
+        return measured.pictures, self.coverage, measured
+
+    def _settings(self, cell: Cell, coverage: Coverage, budgets: tuple[int, ...]) -> TrainConfig:
         without = WITHOUT.get(cell.kind)
-        seen = [pair for pair in self.coverage.seen_pairs if str(pair.task) != without]
-        coverage = Coverage(**(self.coverage.model_dump() | {"seen": tuple(map(str, seen))}))
+        seen = [pair for pair in coverage.seen_pairs if str(pair.task) != without]
+        coverage = Coverage(**(coverage.model_dump() | {"seen": tuple(map(str, seen))}))
         own: dict[str, Any] = {
             "name": cell.slug,
             "seed": cell.seed,
@@ -143,11 +163,12 @@ class _Builder:
             "coverage": coverage.model_dump(mode="json"),
             "data": {"split": self.splits.train_split, "exchange_images": EXCHANGED.get(cell.kind)},
         }
-        return train_config(self.config, cell.size, own)
+        return train_config(self.config, cell.size, own, self.blocks[cell].training)
 
     def _add_finetuning(self, cell: Cell, block: FinetuneBlock, budget: int) -> None:
         source, started_from = f"budget-{budget:06d}", self.trainings[cell, budget]
-        slug = f"{cell.slug}.{FINETUNED}.from{budget:06d}"
+        tried = f"-{block.trial.replace('=', '-')}" if block.trial else ""
+        slug = f"{cell.slug}.{FINETUNED}{tried}.from{budget:06d}"
         own = {
             "name": slug,
             "seed": cell.seed,
@@ -155,15 +176,16 @@ class _Builder:
             "coverage": self.coverage.full().model_dump(mode="json"),
             "data": {"split": block.split},
         }
-        settings = train_config(self.config, cell.size, own, block)
+        settings = train_config(self.config, cell.size, own, tuned=block)
         inputs = {"model": started_from, "corpus": finetuning_step(self.config, block)}
         step = self._train_step("finetune", slug, settings, inputs, f"{source}/model")
         main = f"{cell.slug}.b{budget:06d}"
-        initial = self._loss_step(main, started_from, f"{source}/model", settings)
+        initial = self._loss_step(main, started_from, f"{source}/model", settings, self.measured)
         if initial.hash not in {run.loss.hash for run in self.runs}:  # read in another way: with larger images, mostly
-            initial = self._loss_step(f"{slug}.initial", started_from, f"{source}/model", settings)
-        training = Training(cell, FINETUNED, step, initial, settings, main)
-        self._add_run(f"{slug}.b{block.num_steps:06d}", training, block.num_steps, is_final=True)
+            initial = self._loss_step(f"{slug}.initial", started_from, f"{source}/model", settings, self.measured)
+        kind = TRIAL if block.trial else FINETUNED
+        training = Training(cell, kind, step, initial, settings, self.measured, main, block.trial)
+        self._add_run(f"{slug}.b{block.num_steps:06d}", training, block.num_steps, is_final=not block.trial)
 
     def _train_step(
         self, kind: str, slug: str, settings: TrainConfig, inputs: dict[str, Step], model: str = ""
@@ -188,19 +210,31 @@ class _Builder:
             leg=leg,
             train=training.step,
             initial=training.initial,
-            loss=self._loss_step(name, training.step, model, training.settings),
-            captions=self._captions_step(name, training.step, model, training.settings, is_final),
+            loss=self._loss_step(name, training.step, model, training.settings, training.measured),
+            captions=self._captions_step(name, model, training, is_final),
+            trial=training.trial,
+            predicted=self.blocks[cell].predicted,
         )
         self.runs.append(run)
 
-    def _loss_step(self, slug: str, source: Step, model: str, trained: TrainConfig) -> Step:
-        num_samples = self.config.evaluation.loss_samples
-        settings = {"model": model, "loss_samples": num_samples, "split": self.splits.eval_split}
-        units = num_samples * len(self.coverage.evaluated_pairs) * NUM_LOSS_PASSES
-        return self._measure_step("loss", slug, settings, source, trained, units)
-
-    def _captions_step(self, slug: str, source: Step, model: str, trained: TrainConfig, is_final: bool) -> Step | None:
+    def _loss_step(self, slug: str, source: Step, model: str, trained: TrainConfig, measured: Measured) -> Step:
         config = self.config.evaluation
+        num_samples = config.loss_samples
+        settings = {
+            "model": model,
+            "loss_samples": num_samples,
+            "split": self.splits.eval_split,
+            "content": self.truth is not None,  # the grammar of the world knows the words for it
+            "calibrated": config.calibrated,
+            "wording": config.wording and self.truth is not None,
+        }
+        units = num_samples * len(self.coverage.evaluated_pairs) * NUM_LOSS_PASSES
+        return self._measure_step("loss", slug, settings, (source, measured.pictures), trained, units)
+
+    def _captions_step(self, slug: str, model: str, training: Training, is_final: bool) -> Step | None:
+        config = self.config.evaluation
+        trained, benchmarks = training.settings, training.measured.benchmarks
+        inputs = training.step, training.measured.pictures
         variants = config.final_variants if is_final else config.variants
         if not variants or not config.num_captions or self.truth is None:
             return None
@@ -218,13 +252,27 @@ class _Builder:
             "max_new_tokens": config.max_new_tokens,
         }
         units = sum(num_pictures.values()) * len(variants) * len(self.coverage.languages)
-        return self._measure_step("captions", slug, settings, source, trained, units)
+        if benchmarks is None:
+            return self._measure_step("captions", slug, settings, inputs, trained, units)
+        # Pictures are shuffled where tables show it: there translations and decisions are made twice.
+        settings["shuffled"] = is_final
+        num_languages = len(self.coverage.pairs_of(TRANSLATION))
+        units += (1 + is_final) * num_languages * (config.num_translated + 4 * config.num_pairs)
+        step = self._measure_step("captions", slug, settings, inputs, trained, units)
+        return replace(step, inputs=step.inputs | {"benchmarks": benchmarks})
 
     def _measure_step(
-        self, kind: str, slug: str, settings: dict[str, Any], source: Step, trained: TrainConfig, units: float
+        self,
+        kind: str,
+        slug: str,
+        settings: dict[str, Any],
+        inputs: tuple[Step, Step],
+        trained: TrainConfig,
+        units: float,
     ) -> Step:
-        """On the study's pictures, read as the training reads its own."""
+        """`inputs` are the model and the pictures, which are read as the training reads its own."""
+        source, pictures = inputs
         read = trained.data.model_dump(mode="json", include=set(BatchConfig.model_fields) - ONLY_TRAINING)
         settings = settings | {"data": read, "coverage": self.coverage.model_dump(mode="json")}
         resources = {"batch_size": self.config.evaluation.batch_size, "image_features": trained.data.image_features}
-        return Step(kind, slug, settings, {"model": source, "pictures": self.pictures}, resources, units, source.size)
+        return Step(kind, slug, settings, {"model": source, "pictures": pictures}, resources, units, source.size)

@@ -6,7 +6,7 @@ from babelcap.config import content_hash
 from babelcap.study.config import StudyConfig
 from babelcap.study.cost import step_costs
 from babelcap.study.estimate import estimate_steps, read_timing, wall_seconds
-from babelcap.study.grid import study_graph
+from babelcap.study.grid import GridRun, StudyGraph, study_graph
 from babelcap.study.local import num_workers_of
 from babelcap.study.slurm import script_of, states_of
 
@@ -44,12 +44,24 @@ def describe_study(config: StudyConfig, with_costs: bool = False) -> dict[str, A
         "num_workers": num_workers,
         "core_seconds": round(sum(estimates[step.hash].seconds for step in todo), 1),
         "wall_seconds": round(wall_seconds(todo, estimates, num_workers), 1),
+        "trained_share": trained_share(graph),
         "steps": rows,
     }
     if with_costs:
         described |= {name: sum(row[name] for row in rows) for name in ("flops", "gpu_hours")}
         described |= {"peak_tflops": config.peak_tflops, "reached_share": config.reached_share}
     return described
+
+
+def trained_share(graph: StudyGraph) -> float:
+    """Samples that the trainings see, as a share of what one training for each budget would: branches share a trunk."""
+    trainings = {run.train.hash: run.train.units for run in graph.runs}
+    alone = sum(_samples(run) for run in graph.runs)
+    return sum(trainings.values()) / alone if alone else 1.0
+
+
+def _samples(run: GridRun) -> int:
+    return int(run.leg.removeprefix("budget-")) * int(run.train.resources["config"]["batch_size"])
 
 
 def first_script(config: StudyConfig) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from babelcap.measures import CHANCE, EVAL, UNSEEN
 from babelcap.records import EvalResult, RunRecord, initial_losses, write_run_records
-from babelcap.storage import read_json
+from babelcap.study.graph import RESULTS
 from babelcap.study.grid import GridRun, StudyGraph
-from babelcap.study.steps import read_results
+from babelcap.training.record import read_record, read_results
 
 RUNS = "runs.jsonl"
 OF_CHANCE = f"/{CHANCE}"
@@ -21,17 +21,18 @@ def collect_records(graph: StudyGraph, study: Path) -> list[RunRecord]:
 
 
 def collect_record(run: GridRun, study_name: str, study: Path) -> RunRecord:
-    trained = RunRecord.model_validate(read_json(study / run.train.folder / run.leg / "record.json"))
-    initial = read_results(study / run.initial.folder)
-    results = read_results(study / run.loss.folder)
+    trained = read_record(study / run.train.folder / run.leg)
+    initial = read_results(study / run.initial.folder / RESULTS)
+    results = read_results(study / run.loss.folder / RESULTS)
     if run.captions is not None:
-        results += read_results(study / run.captions.folder)
+        results += read_results(study / run.captions.folder / RESULTS)
     extra = {name: trained.extra[name] for name in ("samples_by_pair", "bad_samples") if name in trained.extra}
     return trained.model_copy(
         update={
             "run": run.name,
             "study": study_name,
             "kind": run.kind,
+            "trial": run.trial,
             "started_from": run.started_from,
             "family": run.family,
             "size": run.size,

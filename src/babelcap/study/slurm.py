@@ -22,7 +22,7 @@ from babelcap.study.finish import finish_study
 from babelcap.study.graph import Step
 from babelcap.study.grid import StudyGraph, study_graph
 from babelcap.study.local import JOBS, claimed, write_study
-from babelcap.study.steps import run_step
+from babelcap.study.steps import STEPS, run_step
 
 REPORT = "report"  # the last job, in the place of a step's hash
 
@@ -90,10 +90,19 @@ def states_of(study: Path) -> dict[str, str]:
     return {hash: states[job] for hash, job in jobs.items() if job in states}
 
 
+def _belongs(path: Path, study: Path, folder: Path) -> bool:
+    real = study.resolve()
+    return real in path.resolve().parents and real in folder.resolve().parents and ".." not in folder.parts
+
+
 def run_submitted(path: Path) -> None:
     """What a job does: one step, with as many threads as it asked for."""
     job = read_json_object(path)
-    if not {"kind", "folder", "settings"} <= job.keys():
+    texts = {name: job.get(name) for name in ("kind", "name", "hash", "study", "folder", "at", "size")}
+    parts = [job.get(name) for name in ("settings", "resources", "inputs")]
+    is_job = all(isinstance(text, str) for text in texts.values()) and all(isinstance(part, dict) for part in parts)
+    # Its folder is emptied where the step begins anew: it is one of the study's, whose job this is.
+    if not is_job or job["kind"] not in STEPS or not _belongs(path, Path(job["study"]), Path(job["folder"])):
         raise UserError(f"{path} is not the job of a step; `babelcap study run --submit slurm` writes those")
     torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
     run_step(job)

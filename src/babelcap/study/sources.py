@@ -1,6 +1,7 @@
 """Where a study's pictures and base models come from, as the first steps of its graph.
 
 pictures      a world that is drawn, or a corpus folder, which is indexed and checked
+benchmarks    the world's twins of them
 base models   made in small and prepared, prepared from named checkpoints, or a captioner's folder that is ready
 What lies outside of the study is named by its contents, so that another corpus or model gives other steps.
 """
@@ -12,10 +13,13 @@ from typing import Any
 
 from babelcap.bases.config import BaseConfig
 from babelcap.bases.recipe import SHIPPED, Base, needed_bases
+from babelcap.config import build_config, merge_values
+from babelcap.coverage import Coverage
 from babelcap.data.store.manifest import MANIFEST
 from babelcap.storage import file_sha256, has_manifest, read_json_object
 from babelcap.storage.manifest import MANIFEST as CHECKSUMS
-from babelcap.study.config import CheckpointConfig, CorpusConfig, FinetuneBlock, StudyConfig
+from babelcap.study.blocks import FinetuneBlock
+from babelcap.study.config import CheckpointConfig, CorpusConfig, StudyConfig
 from babelcap.study.graph import Step
 from babelcap.world.corpus import TRUTH, WorldConfig
 
@@ -23,13 +27,25 @@ FINETUNE_WORLD_SEED = 1_000_003  # added to the world's, so that fine-tuning has
 SAMPLED_BYTES = 1 << 16
 
 
-def pictures_step(config: StudyConfig) -> Step:
+def changed_world(config: StudyConfig, changes: dict[str, Any]) -> WorldConfig:
+    assert config.world is not None
+    return build_config(WorldConfig, merge_values(WorldConfig, config.world.model_dump(mode="json"), changes))
+
+
+def trial_step(config: StudyConfig, slug: str, changes: dict[str, Any]) -> tuple[Step, Coverage]:
+    """What a trial is trained on: the same scenes but for what was changed, and nothing to measure on."""
+    unused = {"num_eval_images": 0, "num_holdout_images": 0, "num_text_lines": 0}
+    world = changed_world(config, {**unused, **changes})
+    return _world_step(slug, world), world.coverage
+
+
+def pictures_step(config: StudyConfig, slug: str = "main") -> Step:
     """What the grid is trained and measured on."""
     if config.corpus is None:
         assert config.world is not None
-        return _world_step("main", config.world)
+        return _world_step(slug, config.world)
     splits = [config.corpus.train_split, config.corpus.eval_split, config.corpus.holdout_split]
-    return _corpus_step("main", config.corpus.folder, [split for split in splits if split is not None])
+    return _corpus_step(slug, config.corpus.folder, [split for split in splits if split is not None])
 
 
 def finetuning_step(config: StudyConfig, block: FinetuneBlock) -> Step:
@@ -45,7 +61,22 @@ def finetuning_step(config: StudyConfig, block: FinetuneBlock) -> Step:
         "num_holdout_images": 0,
         "num_text_lines": 0,
     }
-    return _world_step("full", config.world.model_copy(update=changes))
+    slug = f"full.{block.trial.replace('=', '-')}" if block.trial else "full"
+    return _world_step(slug, config.world.model_copy(update=changes))
+
+
+def benchmarks_step(config: StudyConfig, slug: str = "main") -> Step | None:
+    """The world's twins of the benchmarks, on the pictures that are captioned anyway; None for a corpus."""
+    measured = config.evaluation
+    if config.world is None or not measured.downstream:
+        return None
+    settings = {
+        "world": config.world.model_dump(mode="json", exclude={"num_workers"}),
+        "num_captioned": measured.num_captions,
+        "num_translated": measured.num_translated,
+        "num_pairs": measured.num_pairs,
+    }
+    return Step("benchmarks", slug, settings, units=measured.num_captions + 2 * measured.num_pairs)
 
 
 def truth_hash(config: StudyConfig) -> str | None:

