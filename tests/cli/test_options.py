@@ -1,4 +1,7 @@
-"""Every number on the command line has bounds, and one outside of them is refused before anything heavy is imported."""
+"""Every number on the command line has bounds, and one outside of them is refused before anything heavy is imported.
+
+So are misspelt words of the commands that take seconds to start.
+"""
 
 import inspect
 import json
@@ -7,6 +10,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -87,3 +91,52 @@ def test_what_is_out_of_bounds_is_refused_at_once() -> None:
     assert told == []
     assert heavy == []
     assert len(calls) > 20
+
+
+MISSPELT = [
+    (["caption", "x.png", "-m", "model", "-l", "de", "--prefix", "alway"], "prefix 'alway' is unknown"),
+    (["caption", "x.png", "-m", "model", "-l", "de", "--style", "long"], "style 'long' is unknown"),
+    (["caption", "x.png", "-m", "model", "-l", "de,dee"], "unknown language 'dee'; did you mean 'de'?"),
+    (["caption", "x.png", "-m", "model", "-l", "it"], ""),
+    (["caption", "x.png", "-l", "de"], "no model given"),
+    (
+        ["translate", "-t", "a", "-m", "model", "-l", "en"],
+        "there is no translation into 'en' (known: de, fr, es, ru, zh, it)",
+    ),
+    (["eval", "captions", "model", "corpus", "--style", "long"], "style 'long' is unknown"),
+    (["eval", "captions", "model", "corpus", "--variant", "plan"], "variant 'plan' is unknown"),
+    (["eval", "loss", "model", "corpus"], "corpus"),
+]
+WORDS = """
+import contextlib, io, json, sys
+from babelcap.cli import app
+for arguments in json.loads(sys.argv[1]):
+    words = io.StringIO()
+    with contextlib.redirect_stderr(words):
+        try:
+            app(arguments)
+        except SystemExit as stop:
+            print(json.dumps([stop.code, words.getvalue()]))
+        except ModuleNotFoundError as error:
+            print(json.dumps([error.name, ""]))
+"""
+
+
+def test_misspelt_words_are_told_before_torch_is_imported(tmp_path: Path) -> None:
+    """A language of the model's own is known from its configuration: the command goes on to what needs torch."""
+    italian = {"code": "it", "name": "Italian", "nllb": "ita_Latn", "prefix": "Ecco", "script": "Latn"}
+    coverage = {"languages": ["en", "de", "fr", "es", "ru", "zh", italian]}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"coverage": coverage}))
+    without_torch = f"import sys\nsys.modules['torch'] = None\n{WORDS}"
+    calls = [arguments for arguments, _ in MISSPELT]
+    environment = {name: value for name, value in os.environ.items() if name != "BABELCAP_MODEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", without_torch, json.dumps(calls)],
+        cwd=tmp_path, capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    for (arguments, words), (code, line) in zip(MISSPELT, told, strict=True):
+        expected = "torch" if arguments[-1] == "it" else 2
+        assert (code, line.count("\n")) == (expected, 0 if expected == "torch" else 1), (arguments, code, line)
+        assert words in line

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from babelcap.cli import caption, data, evaluate, language, laws, model, report, study, train, world
+from babelcap.cli import caption, data, evaluate, language, laws, lmms, model, report, serving, study, train, world
 from babelcap.errors import UserError
 from babelcap.version import VERSION
 
@@ -66,11 +66,14 @@ app.add_typer(world.group, name="world")
 app.add_typer(model.group, name="model")
 app.add_typer(language.group, name="language")
 app.add_typer(evaluate.group, name="eval")
+evaluate.group.command()(lmms.lmms_items)
 app.add_typer(study.group, name="study")
 app.add_typer(report.group, name="report")
 app.command()(train.train)
 app.command()(caption.caption)
 app.command()(caption.translate)
+app.command("app")(serving.app)
+app.command()(serving.serve)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ IMAGE_SIZE = typer.Option(None, min=32, help="Side of the square images in pixel
 SHORTLIST = typer.Option(False, help="Use each language's shortlist of tokens, which is faster.")
 DEVICE = typer.Option(None, help="cpu, cuda, cuda:1, ...; by default a graphics card where there is one.")
 DTYPE = typer.Option(None, help="float32, bfloat16 or float16; by default as the weights are stored.")
+QUANTISE = typer.Option(None, help="int8: decode with whole numbers, faster on a CPU; by default as the model says.")
 ENCODER_TOKENIZER = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
 DECODER_TOKENIZER = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
 OUTPUT = typer.Option(None, "--output", "-o", help="File of JSON lines; what is in it already is not computed again.")
@@ -53,6 +55,7 @@ def caption(
     shortlist: bool = SHORTLIST,
     device: str = DEVICE,
     dtype: str = DTYPE,
+    quantise: str = QUANTISE,
     encoder_tokenizer: str = ENCODER_TOKENIZER,
     decoder_tokenizer: str = DECODER_TOKENIZER,
     output: Path = OUTPUT,
@@ -69,21 +72,19 @@ def caption(
     options = dict(locals())
     from dataclasses import replace
 
-    from babelcap.data.feed.image_sources import STANDARD_INPUT, expand_sources
-    from babelcap.models.generation.requests import check_prefix_mode
-    from babelcap.models.inference import languages_of, request_template
+    from babelcap.coverage import CAPTION, check_style
+    from babelcap.data.feed.image_sources import expand_sources, open_sources
+    from babelcap.languages import check_prefix_mode
 
-    names, codes = list(dict.fromkeys(expand_sources(images))), list(languages_of(_codes(language)))
-    template = request_template(**_request_options(options), style=style, prefix=check_prefix_mode(prefix))
-    with _results(options, "caption", len(names) * len(codes)) as results:
+    codes, look, mode = _checked_codes(options, CAPTION), check_style(style), check_prefix_mode(prefix)
+    sources = open_sources(dict.fromkeys(expand_sources(images)))
+    from babelcap.models.inference import request_template
+
+    template = request_template(**_request_options(options), style=look, prefix=mode)
+    with _results(options, "caption", len(sources) * len(codes)) as results:
         requests = (
-            replace(
-                template,
-                image=sys.stdin.buffer if name == STANDARD_INPUT else name,
-                language=code,
-                key=name,
-            )
-            for name in names
+            replace(template, image=image, language=code, key=name)
+            for name, image in sources
             for code in codes
             if not results.has({"image": name, "language": code})
         )
@@ -111,6 +112,7 @@ def translate(
     shortlist: bool = SHORTLIST,
     device: str = DEVICE,
     dtype: str = DTYPE,
+    quantise: str = QUANTISE,
     encoder_tokenizer: str = ENCODER_TOKENIZER,
     decoder_tokenizer: str = DECODER_TOKENIZER,
     output: Path = OUTPUT,
@@ -122,15 +124,27 @@ def translate(
     babelcap translate bat.jpg --text "A bat on the grass." --model models/0.4B --language de
     """
     options = dict(locals())
+    from dataclasses import replace
+
+    from babelcap.coverage import TRANSLATION
+    from babelcap.data.feed.image_sources import open_sources
+
+    codes = _checked_codes(options, TRANSLATION)
+    sources = dict(given := open_sources(images or []))
     from babelcap.models.inference import translation_requests
 
-    requests = translation_requests(images or None, text, _codes(language), **_request_options(options))
+    names = [name for name, _ in given]
+    requests = translation_requests(names or None, text, codes, **_request_options(options))
 
     def identity(request: "GenerationRequest") -> dict[str, Any]:
-        return {"image": request.image, "text": request.source, "language": request.language}
+        return {"image": request.key or None, "text": request.source, "language": request.language}
 
     with _results(options, "translation", len(requests)) as results:
-        wanted = (request for request in requests if not results.has(identity(request)))
+        wanted = (
+            replace(request, image=sources.get(request.key))
+            for request in requests
+            if not results.has(identity(request))
+        )
         _run(wanted, results, options, identity)
 
 
@@ -143,12 +157,15 @@ def _request_options(options: dict[str, Any]) -> Any:
 def _results(options: dict[str, Any], what: str, total: int) -> "ResultLines":
     """Where results go. Lines of other settings are not mixed with ours."""
     from babelcap.cli.result_lines import ResultLines
-    from babelcap.errors import UserError
+    from babelcap.storage import MANIFEST, file_sha256
 
-    if not options["model"]:
-        raise UserError("no model given; name its folder or hub id with --model, or in BABELCAP_MODEL")
     without = {"images", "text", "language", "batch_size", "device", "output", "json_output"}
     settings = {name: value for name, value in options.items() if name not in without}
+    if settings["quantise"] is None:
+        del settings["quantise"]  # what was written before there was such a choice is not of other settings
+    manifest = Path(options["model"]) / MANIFEST
+    if manifest.is_file():  # a model that was trained again in the same place is another one
+        settings["manifest"] = file_sha256(manifest)
     return ResultLines(what, options["output"], settings, json_output=options["json_output"], total=total)
 
 
@@ -163,11 +180,11 @@ def _run(
 
     from babelcap.errors import UserError
     from babelcap.jobs.progress import progress
+    from babelcap.jobs.signals import INTERRUPT_EXIT_CODE
 
     first = next(requests, None)
     if first is None:
         return  # all is there already: no model is loaded for nothing
-    pipeline = _load(options)
     bad: dict[str, None] = {}
 
     def report(request: "GenerationRequest", error: UserError) -> None:
@@ -177,12 +194,18 @@ def _run(
 
     shows_itself = sys.stdout.isatty() and options["output"] is None  # then the results are the progress
     bar = nullcontext(lambda number: None) if shows_itself else progress("Generating", results.total)
-    with bar as advance:
-        for result in pipeline.generate(
-            chain([first], requests), batch_size=options["batch_size"], on_bad_image=report
-        ):
-            results.add(identity(result.request), result)
-            advance(1)
+    try:
+        pipeline = _load(options)
+        with bar as advance:
+            for result in pipeline.generate(
+                chain([first], requests), batch_size=options["batch_size"], on_bad_image=report
+            ):
+                results.add(identity(result.request), result)
+                advance(1)
+    except KeyboardInterrupt:
+        rest = f"; they are in {options['output']}, and the same command goes on" if options["output"] else ""
+        typer.echo(f"babelcap: stopped after {results.num_added} {results.what}s{rest}", err=True)
+        raise typer.Exit(INTERRUPT_EXIT_CODE) from None
     for line in results.remarks(pipeline.coverage.languages):
         typer.echo(f"babelcap: {line}", err=True)
     if bad:
@@ -193,9 +216,28 @@ def _run(
 def _load(options: dict[str, Any]) -> "CaptionPipeline":
     from babelcap.models import load
 
-    names = ("device", "dtype", "image_size_px", "encoder_tokenizer", "decoder_tokenizer")
+    names = ("device", "dtype", "quantise", "image_size_px", "encoder_tokenizer", "decoder_tokenizer")
     return load(options["model"], **{name: options[name] for name in names})
 
 
-def _codes(language: str) -> list[str]:
-    return [code.strip() for code in language.split(",") if code.strip()]
+def _checked_codes(options: dict[str, Any], task: str) -> list[str]:
+    """The languages, each once. What can be told from the words alone is told before torch is imported, which takes
+    longer than all else; of a model that is not in a folder, when it is loaded."""
+    from pydantic import ValidationError
+
+    from babelcap.coverage import Coverage
+    from babelcap.errors import UserError
+    from babelcap.storage import read_json_object
+
+    if not options["model"]:
+        raise UserError("no model given; name its folder or hub id with --model, or in BABELCAP_MODEL")
+    codes = list(dict.fromkeys(code.strip() for code in options["language"].split(",") if code.strip()))
+    if not codes:
+        raise UserError("no language given")
+    config = Path(options["model"]) / "config.json"
+    if config.is_file():
+        with suppress(ValidationError):  # what is wrong with a model is told by its reader
+            coverage = Coverage.model_validate(read_json_object(config).get("coverage") or {})
+            for code in codes:
+                coverage.possible_pair(task, code)
+    return codes

@@ -7,8 +7,9 @@ from typing import Any
 
 import typer
 
-from babelcap.cli.build import build
+from babelcap.cli.build import add_stages, build
 from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
+from babelcap.cli.leakage import leakage
 from babelcap.errors import UserError
 from babelcap.measures import TRAIN
 
@@ -55,6 +56,7 @@ def index(
 
 group.add_typer(importers, name="import")
 group.command()(build)
+add_stages(group)
 
 
 @group.command()
@@ -112,6 +114,9 @@ def _print_check(corpus: Path, result: Any) -> None:
     typer.echo(f"{corpus}: {result.num_images:,} images, {result.num_annotations:,} annotations: {verdict}")
     for line in result.not_checked:
         typer.echo(f"not checked: {line}")
+
+
+group.command()(leakage)
 
 
 @group.command()

@@ -1,15 +1,24 @@
-"""`babelcap eval`: what a model is worth on a corpus."""
+"""`babelcap eval`: what a model is worth on a corpus; on benchmarks, see benchmarks.py."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from babelcap.cli import benchmarks, photographs
+
 if TYPE_CHECKING:
     from babelcap.data.store.index import CorpusIndex
     from babelcap.records import EvalResult
 
-group = typer.Typer(no_args_is_help=True, help="Measure a model: its losses, and how true its captions are.")
+group = typer.Typer(
+    no_args_is_help=True,
+    help="Measure a model: its losses, how true its captions are, and what it and others score on benchmarks.",
+)
+for _command in (benchmarks.predict, benchmarks.score, benchmarks.run, benchmarks.table, benchmarks.show):
+    group.command()(_command)
+group.command()(photographs.photos)
+group.command("setup-comet")(benchmarks.setup_comet)
 
 
 @group.command()
@@ -23,23 +32,29 @@ def loss(
     limit: int = typer.Option(None, min=1, help="At most so many samples of each pair."),
     workers: int = typer.Option(0, min=0, help="Processes that read ahead."),
     shuffled: bool = typer.Option(True, help="Also with another image's picture: what the gap says is what it sees."),
+    calibrated: bool = typer.Option(False, "--calibrated", help="Also after the best temperature, fitted apart."),
     json_output: bool = typer.Option(False, "--json", help="Print the results as JSON."),
 ) -> None:
     """Cross-entropy per pair and for UC, ST and SC.
 
-    Raw, and conditioned on the language prefix (the first tokens carry the choice of language, the rest the content);
-    as the mean of per-sample means (the paper's) and per token; with the own picture and with another's.
+    Raw (the paper's); prefix_given, what follows the language's prefix, of the targets that begin with it; conditioned,
+    without as many first tokens as the prefix has; and the parts that raw is the sum of: the choice of language, in a
+    world the content, and the wording. As the mean of per-sample means (the paper's) and per token; with the own
+    picture and with another's.
 
     \b
     babelcap eval loss runs/pretrain-0.4B/budget-010000/model corpora/cc12m --json
     """
-    from babelcap.data.feed.batches import BatchConfig
     from babelcap.data.store.index import CorpusIndex
-    from babelcap.evaluation.loss import LossEvaluation, evaluate_loss, measured_pairs
-    from babelcap.models import load_model, load_processor
 
     index = CorpusIndex.open(corpus)
     chosen = _choose_split(index, split)
+    from babelcap.data.feed.batches import BatchConfig
+    from babelcap.evaluation.loss import LossEvaluation, evaluate_loss, measured_pairs
+    from babelcap.models import load_model, load_processor
+    from babelcap.world.corpus import TRUTH
+    from babelcap.world.parser import content_spans
+
     captioner, processor = load_model(model, dtype="float32"), load_processor(model)
     coverage = captioner.config.get_coverage()
     wanted = tuple(coverage.pair(pair) for pair in pairs or [])
@@ -56,6 +71,8 @@ def loss(
         limit=limit,
         num_workers=workers,
         shuffled=shuffled,
+        content_spans=content_spans if (corpus / TRUTH).is_file() else None,
+        calibrated=calibrated,
     )
     results = evaluate_loss(captioner, processor, index, coverage, options)
     if json_output:
@@ -85,22 +102,20 @@ def captions(
     """
     import json
 
-    from babelcap.coverage import Style
+    from babelcap.coverage import check_style
     from babelcap.data.store.index import CorpusIndex
-    from babelcap.errors import UserError
-    from babelcap.evaluation.captions import CaptionEvaluation, check_variant, evaluate_captions
-    from babelcap.measures import VARIANTS
+    from babelcap.measures import VARIANTS, check_variant
+
+    look, wanted = check_style(style), tuple(check_variant(variant) for variant in variants or VARIANTS)
+    index = CorpusIndex.open(corpus)
+    from babelcap.evaluation.captions import CaptionEvaluation, evaluate_captions
     from babelcap.models import load_model, load_processor
 
-    if style not in set(Style):
-        raise UserError(f"--style: '{style}' is unknown; known: {', '.join(Style)}")
-    wanted = tuple(check_variant(variant) for variant in variants or VARIANTS)
-    index = CorpusIndex.open(corpus)
     options = CaptionEvaluation(
         split=_choose_split(index, split),
         variants=wanted,
         num_pictures=num,
-        style=Style(style),
+        style=look,
         num_beams=num_beams,
         max_new_tokens=max_new_tokens,
         batch_size=batch_size,

@@ -50,15 +50,20 @@ def multi30k(
     images: str = typer.Option(..., help="Folder or pattern of tars with the Flickr30k photos."),
     texts: Path = typer.Option(..., help="Multi30K's data folder, with task1 and task2."),
     output: Path = OUTPUT,
+    pairs: Path = typer.Option(
+        None, help="A corpus of sentence pairs aligned to these photos, which are trained on in place of task 1's."
+    ),
     workers: int = WORKERS,
 ) -> None:
     """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
 
     Example: babelcap data import multi30k --images photos --texts multi30k/data -o corpus
+
+    With --pairs (`babelcap data build configs/data/photos.toml`) French is never seen beside a photo in training.
     """
     from babelcap.data.importers.multi30k import import_multi30k
 
-    report(import_multi30k(output, images=images, texts=texts, num_workers=workers))
+    report(import_multi30k(output, images=images, texts=texts, pairs=pairs, num_workers=workers))
 
 
 @importers.command()

@@ -144,8 +144,8 @@ def _show_held_out(console: "Console", fitted: "Fit") -> None:
         except UserError:
             continue
         console.print(
-            f"left out, {name} ({error.what}): off by {100 * error.relative:.2g} % on average, "
-            f"{100 * error.worst:.2g} % at worst",
+            f"left out, {name} ({error.what}): off by {100 * error.relative:.1f} % on average, "
+            f"{100 * error.worst:.1f} % at worst",
             highlight=False,
         )
 
@@ -168,11 +168,11 @@ def compare(
     from rich.table import Table
 
     from babelcap.laws import compare as compare_forms
+    from babelcap.laws import parse_forms
 
     source = wanted.read(points)
-    names = [name.strip() for name in forms.split(";" if ";" in forms or "power:" in forms else ",") if name.strip()]
     table = wanted.table(source, source.targets(wanted.target)[0], "pst")
-    rows, refused = compare_forms(names, table.columns, table.y, groups=table.groups, target=table.name)
+    rows, refused = compare_forms(parse_forms(forms), table.columns, table.y, groups=table.groups, target=table.name)
     if as_json:
         _print_json({"points": table.taken, "forms": [asdict(row) for row in rows], "refused": refused})
         return
@@ -181,7 +181,7 @@ def compare(
     shown = Table("form", "coefficients", "AICc", "weight", "R² log", "largest budget left out", "models left out")
     for row in rows:
         held = [
-            f"{100 * part.relative:.2g} %" if part else "too few points" for part in (row.largest_budget, row.one_model)
+            f"{100 * part.relative:.1f} %" if part else "too few points" for part in (row.largest_budget, row.one_model)
         ]
         shown.add_row(
             row.form, str(row.num_coefficients), f"{row.aicc:.1f}", f"{row.aicc_weight:.2f}", f"{row.r2_log:.4f}", *held

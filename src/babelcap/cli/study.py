@@ -102,6 +102,70 @@ def gather(config: Path = CONFIG, overrides: list[str] = OVERRIDES, json_output:
     typer.echo(f"report: {page}")
 
 
+@group.command()
+def predict(
+    config: Path = CONFIG,
+    overrides: list[str] = OVERRIDES,
+    output: Path | None = typer.Option(None, "--output", "-o", help="File. [default: in the study's folder]"),
+    workers: int | None = typer.Option(None, min=1, help="Processes of one thread each. [default: one a core]"),
+    json_output: bool = JSON,
+) -> None:
+    """Predict the runs that have not been run from those that have: losses, their parts, objects and colours.
+
+    Written with the time and a hash of the records it is made of, never written over, and refused where every run has
+    its record. `babelcap study judge` holds it against what was measured afterwards.
+
+    \b
+    babelcap study predict configs/study/small.toml -o results/small/prediction.json
+    """
+    from babelcap.study.prediction import predict_study
+
+    path = predict_study(_load(config, overrides, workers), output)
+    typer.echo(json.dumps({"prediction": str(path)}) if json_output else f"prediction: {path}")
+
+
+@group.command()
+def judge(
+    prediction: Path = typer.Argument(help="File of an earlier `study predict`.", show_default=False),
+    records: Path = typer.Argument(help="runs.jsonl of the study, with the runs that came after.", show_default=False),
+    json_output: bool = JSON,
+) -> None:
+    """Hold a prediction against what was measured: errors, how many intervals held, and guesses that need no law.
+
+    The error of a loss is relative, that of a rate (objects, colours) a difference in points. Skill is 1 less the error
+    over that of the better of the two guesses without a law.
+
+    \b
+    babelcap study judge results/small/prediction.json results/small/runs.jsonl
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from babelcap.laws.ahead import read_prediction
+    from babelcap.laws.judged import judge as judge_prediction
+    from babelcap.records import read_run_records
+
+    given = read_prediction(prediction)
+    found = judge_prediction(given, read_run_records(records))
+    if json_output:
+        typer.echo(json.dumps([row.model_dump(mode="json") for row in found]))
+        return
+    names = ("runs", "in interval", "error", "through loss", "law without T", "last budget", "nearest size", "skill")
+    table = Table("measure", "", *names)
+    for row in found:
+        guesses = (row.error_law_ps, row.error_last_budget, row.error_nearest_size)
+        shown = [_percent(error) for error in (row.error, row.error_through_loss, *guesses)]
+        skill = "-" if row.skill is None else f"{row.skill:.2f}"
+        table.add_row(row.measure, row.target, str(row.num_runs), f"{row.num_inside}", *shown, skill)
+    Console(width=150).print(table)
+    inside, total = sum(row.num_inside for row in found), sum(row.num_runs for row in found)
+    typer.echo(f"{inside} of {total} values lie in their intervals of {given.confidence:.0%}; predicted {given.time}")
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{100 * error:.1f} %"
+
+
 @group.command(hidden=True)
 def step(job: Path = typer.Argument(help="job.json of a submitted step.", show_default=False)) -> None:
     """What a job of a submitted study runs. Exit code 75: saved, start me again."""
@@ -183,5 +247,6 @@ def _show_kinds(described: dict[str, Any]) -> None:
         f"{described['name']}: {described['num_runs']} records from {described['num_steps']} steps, "
         f"{described['num_done']} done; the rest takes {duration(described['core_seconds'])} of one core, about "
         f"{duration(described['wall_seconds'])} with {described['num_workers']} workers ('measured': by rates of this "
-        "study's own steps, else by defaults)"
+        "study's own steps, else by defaults). Budgets that share a trunk: trainings see "
+        f"{described['trained_share']:.0%} of the samples of one training for each budget"
     )

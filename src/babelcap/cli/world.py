@@ -68,6 +68,36 @@ def make(
 
 
 @group.command()
+def benchmarks(
+    output: Path = typer.Option(..., "-o", "--output", help="Folder of benchmarks; gets a folder `world`."),
+    world: Path | None = typer.Option(None, help="Take the settings of this world, made by `babelcap world make`."),
+    config: Path | None = typer.Option(None, help="Or a TOML file of such settings. [default: those of `make`]"),
+    captioned: int = typer.Option(100, min=2, help="Pictures of the eval split with five captions in every language."),
+    translated: int = typer.Option(100, min=1, help="Pictures of the eval split with a sentence to translate."),
+    pairs: int = typer.Option(100, min=1, help="Pairs of pictures of the ambiguity test."),
+    overrides: list[str] | None = typer.Argument(None, help="Settings of the world as key=value, e.g. seed=3."),
+) -> None:
+    """Write the world's twins of the benchmarks: world-captioning, world-translation and world-ambiguity.
+
+    Captions and translations are of the world's eval split. In the ambiguity test a word of the source is hidden, and
+    only the picture says which of two translations is right.
+
+    Example: babelcap world benchmarks -o benchmarks --world w
+    """
+    from babelcap.config import load_config
+    from babelcap.errors import UserError
+    from babelcap.world.benchmarks import TwinSizes, make_benchmarks, world_settings
+    from babelcap.world.corpus import WorldConfig
+
+    if world is not None and (config is not None or overrides):
+        raise UserError("--world: its settings are those of the world; give no --config and no key=value beside it")
+    settings = world_settings(world) if world is not None else load_config(WorldConfig, config, overrides or [])
+    sizes = TwinSizes(num_captioned=captioned, num_translated=translated, num_pairs=pairs)
+    make_benchmarks(output, settings, sizes)
+    typer.echo(f"{output / 'world'}: world-captioning, world-translation, world-ambiguity")
+
+
+@group.command()
 def tokenizers(
     corpus: Path = typer.Argument(..., help="A folder made by `babelcap world make`."),
     output: Path = typer.Option(..., "-o", "--output", help="Gets encoder/ and decoder/; it must not exist yet."),
@@ -104,24 +134,30 @@ def base(
     ),
     seed: int | None = typer.Option(None, min=0, help="Of scenes, texts and first weights. [default: 1000]"),
     shipped: bool = typer.Option(True, help="Take what the package brings where the recipe is the same."),
+    ship: Path | None = typer.Option(None, help="Also write them as the package brings them, into this folder."),
     as_json: bool = typer.Option(False, "--json", help="Print the folders as JSON."),
     overrides: list[str] | None = typer.Argument(None, help="Settings as key=value, e.g. caption_steps=200."),
 ) -> None:
     """Build base models in small: a vision tower, English captioners (Florence-like), language models (Gemma-like).
+
+    Those of the package were made by: babelcap world base -o bases --no-shipped --ship src/babelcap/bases/shipped
 
     Example: babelcap world base -o bases --size micro-gemma-s --variant balanced
     """
     import json
 
     from babelcap.bases.config import BaseConfig
-    from babelcap.bases.recipe import build_parts
+    from babelcap.bases.recipe import build_parts, ship_bases, wanted_bases
     from babelcap.config import load_config
     from babelcap.models.sizing.sizes import SIZES
 
     options = [f"use_shipped={str(shipped).lower()}"] + ([] if seed is None else [f"seed={seed}"])
     settings = load_config(BaseConfig, None, [*options, *(overrides or [])])
     sizes = size or [name for name in SIZES if name.startswith("micro")]
-    folders = build_parts(output, settings, sizes, variant or list(settings.variants))
+    variants = variant or list(settings.variants)
+    folders = build_parts(output, settings, sizes, variants)
+    if ship is not None:
+        ship_bases(output, ship, wanted_bases(settings, sizes, variants))
     typer.echo(json.dumps(list(map(str, folders)), indent=2) if as_json else "\n".join(map(str, folders)))
 
 
