@@ -1,37 +1,73 @@
-"""Generation with Florence-2-base's dimensions and the 257,024 vocabulary: uncached, cached, with a shortlist.
+"""Generation at Florence-2-base's dimensions with 257,024 tokens, in turn with transformers' own Florence-2, cache on.
 
-One run, the same random weights: 4 beams, 64 new tokens, batch 4. Beside it the share of the memory bandwidth that
-decoding reaches: the weights and the cached states that a step has to read, a second, as a share of a plain copy's.
+Random weights of equal shapes, 4 beams, 64 new tokens, batch 4. Ours: float32, with a shortlist of 20,000, int8, both.
+Beside the ratios, the share of the memory bandwidth that decoding reaches: the weights and cached states that a step
+has to read, a second, as a share of a plain copy's.
 
-python bench/generate.py [--quick] [--json]
+python bench/generate.py [--quick] [--uncached] [--json]
 """
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import Florence2Config, Florence2ForConditionalGeneration
 
 from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
+from measure import alternate, copy_bytes_per_second, row
 
 NUM_BEAMS = 4
 BATCH_SIZE = 4
 NUM_PROMPT_TOKENS = 16
 NUM_SHORTLISTED = 20_000
+BASELINE = "transformers"
+TARGETS = {"float32": 2.0, "int8": 5.0, "int8, shortlist": 12.0}
 
 
 def make_captioner() -> Captioner:
     """Random weights, spread so that beams differ, no two tokens tie and no sequence ends early."""
     torch.manual_seed(0)
     model = Captioner(size_config("0.4B")).eval()
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight.mul_(4)
-        model.decoder.embed_tokens.weight[model.config.eos_token_id].zero_()
+    _spread(model.decoder.embed_tokens.weight, model.config.eos_token_id)
+    model.keeps_packed = True  # as a pipeline does
     return model
+
+
+def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
+    """transformers' own, of the same parts; it has one vocabulary for both sides."""
+    encoder, decoder = model.config.encoder_config, model.config.decoder_config
+    names = ("d_model", "max_position_embeddings", *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
+        "layers", "attention_heads", "ffn_dim")))  # fmt: skip
+    text = {name: getattr(encoder.text_config if "encoder" in name else decoder, name) for name in names}
+    special = {name: getattr(decoder, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    config = Florence2Config(
+        vision_config=encoder.vision_config.to_dict(),
+        text_config={
+            "model_type": "bart",
+            "vocab_size": decoder.vocab_size,
+            "decoder_start_token_id": decoder.decoder_start_token_id,
+            "forced_eos_token_id": None,
+            **text,
+            **special,
+        },
+    )
+    torch.manual_seed(0)
+    baseline = Florence2ForConditionalGeneration(config).eval()
+    _spread(baseline.get_input_embeddings().weight, special["eos_token_id"])
+    for name, value in special.items():
+        setattr(baseline.generation_config, name, value)
+    baseline.generation_config.decoder_start_token_id = decoder.decoder_start_token_id
+    baseline.generation_config.forced_eos_token_id = None
+    return baseline
+
+
+@torch.no_grad()
+def _spread(embedding: Tensor, end: int) -> None:
+    embedding.normal_(std=0.08)
+    embedding[end].zero_()
 
 
 def make_inputs(model: Captioner, image_size_px: int) -> dict[str, Tensor]:
@@ -43,25 +79,7 @@ def make_inputs(model: Captioner, image_size_px: int) -> dict[str, Tensor]:
     }
 
 
-def measure(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The fastest of some runs, in seconds, and what it gave."""
-    best, result = float("inf"), None
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = run()
-        best = min(best, time.perf_counter() - start)
-    return best, result
-
-
-def copy_bytes_per_second(num_bytes: int = 2**29) -> float:
-    """A plain copy, counting what is read and what is written."""
-    source = torch.ones(num_bytes // 4)
-    target = torch.empty_like(source)
-    seconds, _ = measure(lambda: target.copy_(source), repeats=5)
-    return 2 * num_bytes / seconds
-
-
-def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int) -> float:
+def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
     """What a decoding step must read at least: the decoder's weights, the head's rows, both caches, on average."""
     decoder = model.config.decoder_config
     layers = sum(parameter.numel() for parameter in model.decoder.layers.parameters())
@@ -72,68 +90,87 @@ def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new
     )
     across = 2 * decoder.decoder_layers * BATCH_SIZE * num_positions * decoder.d_model
     own = 2 * decoder.decoder_layers * BATCH_SIZE * NUM_BEAMS * num_new_tokens / 2 * decoder.d_model
-    return 4.0 * (layers - unused + num_rows * decoder.d_model + across + own)
+    return (1.0 if int8 else 4.0) * (layers - unused + num_rows * decoder.d_model) + 4.0 * (across + own)
 
 
-def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int) -> dict[str, Any]:
+def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, uncached: bool = False) -> dict[str, Any]:
     model = make_captioner()
+    baseline = make_baseline(model)
     inputs = make_inputs(model, image_size_px)
     vocab_size = model.config.vocab_size
     allowed = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
     settings = {"num_beams": NUM_BEAMS, "max_new_tokens": num_new_tokens}
-    model.generate(**inputs, num_beams=NUM_BEAMS, max_new_tokens=2)  # warm up
-    variants = {
-        "cached": (vocab_size, {}),
-        "shortlist": (NUM_SHORTLISTED, {"allowed_tokens": allowed}),
-        "uncached": (None, {"use_cache": False}),
-    }
-    copied = copy_bytes_per_second()
-    rows, tokens = {}, {}
     with torch.inference_mode():
-        encoding, encoded = measure(lambda: model.encoder(**inputs), repeats)
-        seconds = dict.fromkeys(variants, float("inf"))
-        for _ in range(repeats):  # in turn, so that a slow minute of the machine slows all of them
-            for name, (_, options) in variants.items():
-                took, tokens[name] = measure(lambda o=options: model.generate(**inputs, **settings, **o), 1)
-                seconds[name] = min(seconds[name], took)
-    for name, (num_rows, _) in variants.items():
-        assert tokens[name].shape[1] == 1 + num_new_tokens, "a sequence ended early"
-        rows[name] = {"seconds": round(seconds[name], 3)}
-        if num_rows is not None:
-            read = bytes_of_a_step(model, num_rows, encoded.last_hidden_state.shape[1], num_new_tokens)
-            rate = read * num_new_tokens / (seconds[name] - encoding)
-            rows[name] |= {"GB/s": round(rate / 1e9, 2), "share of copy": round(rate / copied, 3)}
-    for row in rows.values():
-        row["times uncached"] = round(rows["uncached"]["seconds"] / row["seconds"], 2)
+        num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
+    num_image_tokens = num_positions - NUM_PROMPT_TOKENS
+    image = torch.full((BATCH_SIZE, num_image_tokens), baseline.config.image_token_id)
+    theirs = {**inputs, "input_ids": torch.cat([image, inputs["input_ids"]], dim=1)}
+
+    def ours(quantise: str | None, **options: Any) -> Tensor:
+        model.quantise = quantise
+        return model.generate(**inputs, **settings, **options)
+
+    variants = {
+        BASELINE: lambda: baseline.generate(**theirs, **settings, use_cache=True, do_sample=False),
+        "float32": lambda: ours(None),
+        "shortlist": lambda: ours(None, allowed_tokens=allowed),
+        "int8": lambda: ours("int8"),
+        "int8, shortlist": lambda: ours("int8", allowed_tokens=allowed),
+    }
+    if uncached:
+        variants["uncached"] = lambda: ours(None, use_cache=False)
+    sizes = {"float32": (vocab_size, False), "shortlist": (NUM_SHORTLISTED, False)}
+    sizes |= {"int8": (vocab_size, True), "int8, shortlist": (NUM_SHORTLISTED, True)}
+    with torch.inference_mode():
+        for name in list(variants)[1:5]:
+            variants[name]()  # measured and packed once; a process that captions does so for its first batch
+        copied = copy_bytes_per_second()
+        timings = alternate(variants, repeats)
+        encoding = alternate({"encode": lambda: model.encoder(**inputs)}, 3).best("encode")
+    rows = []
+    for name in list(variants)[1:]:
+        if timings.results[name].shape[1] != 1 + num_new_tokens:
+            raise AssertionError(f"{name}: a sequence ended early")
+        found: dict[str, Any] = {"seconds": round(timings.best(name), 3), **timings.ratio(name, BASELINE)}
+        if name in sizes:
+            num_rows, int8 = sizes[name]
+            read = bytes_of_a_step(model, num_rows, num_positions, num_new_tokens, int8=int8)
+            rate = read * num_new_tokens / (timings.best(name) - encoding)
+            found |= {"share of limit": round(rate / copied, 3), "limit": "copy bandwidth", "target": TARGETS.get(name)}
+        rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
+    tokens = timings.results
     return {
-        "num_beams": NUM_BEAMS,
-        "batch_size": BATCH_SIZE,
         "num_new_tokens": num_new_tokens,
         "image_size_px": image_size_px,
         "num_threads": torch.get_num_threads(),
+        "repeats": repeats,
         "copy GB/s": round(copied / 1e9, 2),
         "encoding seconds": round(encoding, 3),
-        "same tokens": bool(torch.equal(tokens["cached"], tokens["uncached"])),
-        "variants": {name: rows[name] for name in ("uncached", "cached", "shortlist")},
+        f"{BASELINE} seconds": round(timings.best(BASELINE), 3),
+        "same tokens without a cache": bool(torch.equal(tokens["float32"], tokens["uncached"])) if uncached else None,
+        "rows": rows,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="16 new tokens, one repeat")
+    parser.add_argument("--quick", action="store_true", help="16 new tokens, two repeats")
+    parser.add_argument("--repeats", type=int, default=None)
+    parser.add_argument("--uncached", action="store_true", help="also without any cache, and whether tokens are equal")
     parser.add_argument("--image-size-px", type=int, default=224)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    result = run_benchmark(16 if options.quick else 64, options.image_size_px, repeats=1 if options.quick else 3)
+    repeats = options.repeats or (2 if options.quick else 3)
+    result = run_benchmark(16 if options.quick else 64, options.image_size_px, repeats, uncached=options.uncached)
     if options.json:
         print(json.dumps(result))
         return
-    variants = result.pop("variants")
-    print("  ".join(f"{name}: {value}" for name, value in result.items()))
-    columns = ["seconds", "times uncached", "GB/s", "share of copy"]
-    print(f"{'':12}" + "".join(f"{column:>16}" for column in columns))
-    for name, row in variants.items():
-        print(f"{name:12}" + "".join(f"{row.get(column, ''):>16}" for column in columns))
+    rows = result.pop("rows")
+    print("  ".join(f"{name}: {value}" for name, value in result.items() if value is not None))
+    columns = ["seconds", "ratio", "low", "high", "target", "share of limit"]
+    print(f"{'':28}" + "".join(f"{column:>16}" for column in columns))
+    for found in rows:
+        print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>16}" for column in columns))
 
 
 if __name__ == "__main__":

@@ -16,5 +16,7 @@ if ! command -v apt-get >/dev/null; then
   exit 2
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-apt-get install -qq --yes --no-install-recommends slurmctld slurmd slurm-client munge
+# Another package manager at work is waited for.
+wait=(-o DPkg::Lock::Timeout=300)
+apt-get "${wait[@]}" update -qq
+apt-get "${wait[@]}" install -qq --yes --no-install-recommends slurmctld slurmd slurm-client munge

@@ -17,7 +17,7 @@ import pytest
 from babelcap.errors import UserError
 from babelcap.laws import Choice, compare, fit, form_of, read_source
 from babelcap.measures import loss_measure
-from babelcap.records import read_run_records, write_run_records
+from babelcap.records import read_run_records
 from babelcap.report.build import make_claims, make_tables
 from babelcap.report.page import render_page
 from babelcap.report.study_folder import read_study
@@ -45,6 +45,7 @@ ODD_BYTES = (
     b"-",
 )
 Attack = Callable[[Path, random.Random], None]
+Watch = Callable[[Callable[[], object], object], str]
 
 
 class Known(NamedTuple):
@@ -126,20 +127,6 @@ def damage_cell(path: Path, rng: random.Random) -> None:
     path.write_text("\n".join(",".join(row) for row in rows), encoding="utf-8")
 
 
-def survives(action: Callable[[], object], case: str) -> bool:
-    """Whether it went well; a mistake that is said in one line is no failure, anything else is."""
-    said = ""
-    try:
-        action()
-    except UserError as error:
-        said = str(error)
-    except Exception as error:
-        raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
-    assert "\n" not in said, f"{case}: more than one line: {said}"
-    assert len(said) < 2000, case
-    return not said
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Good files, as small as still has everything: runs of one size fewer, one picture of the gallery."""
@@ -149,7 +136,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if record.base == "balanced" or record.kind != "main":
             kept = [r for r in record.results if "shortlist" not in r.measure and "token_mean" not in r.measure]
             records.append(record.model_copy(update={"results": kept}))
-    write_run_records(folder / "runs.jsonl", records)
+    # As others may write them, without checksums: damage then reaches the laws.
+    (folder / "runs.jsonl").write_text("".join(f"{record.model_dump_json()}\n" for record in records), encoding="utf-8")
     for name in ("study.json", "timing.json", "laws.json"):
         shutil.copy(SMALL / name, folder / name)
     gallery = json.loads((SMALL / "gallery.json").read_text(encoding="utf-8"))
@@ -195,7 +183,7 @@ POINT_FILES: list[tuple[str, Attack]] = [
 STUDY_FILES = ("study.json", "gallery.json", "timing.json", "laws.json")
 
 
-def attack_points(good: Path, folder: Path, name: str, attack: Attack, numbers: range) -> int:
+def attack_points(good: Path, folder: Path, name: str, attack: Attack, numbers: range, watch: Watch) -> int:
     num_good = 0
     for number in numbers:
         rng = random.Random(f"{name} {attack.__name__} {number}")
@@ -203,11 +191,13 @@ def attack_points(good: Path, folder: Path, name: str, attack: Attack, numbers: 
         shutil.copy(good / name, path)
         for _ in range(rng.choice((1, 1, 1, 3))):
             attack(path, rng)
-        num_good += survives(lambda path=path, rng=rng: read_and_fit(path, rng), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
+        num_good += not watch(lambda path=path, rng=rng: read_and_fit(path, rng), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
     return num_good
 
 
-def attack_study(good: Path, folder: Path, name: str, attack: Attack, known: Known, numbers: range) -> int:
+def attack_study(
+    good: Path, folder: Path, name: str, attack: Attack, known: Known, numbers: range, watch: Watch
+) -> int:
     for other in (*STUDY_FILES, "runs.jsonl"):
         shutil.copy(good / other, folder / other)
     num_good = 0
@@ -216,7 +206,7 @@ def attack_study(good: Path, folder: Path, name: str, attack: Attack, known: Kno
         shutil.copy(good / name, folder / name)
         attack(folder / name, rng)
         given = None if name == "runs.jsonl" else known
-        num_good += survives(lambda given=given: read_and_render(folder, given), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
+        num_good += not watch(lambda given=given: read_and_render(folder, given), f"{name} {attack.__name__} {number}")  # type: ignore[misc]
     return num_good
 
 
@@ -228,54 +218,50 @@ def known(good: Path) -> Known:
     return Known(laws, claims, make_tables(study, claims, laws))
 
 
-def test_the_good_files_are_good(good: Path, known: Known) -> None:
+def test_the_good_files_are_good(good: Path, known: Known, watch: Watch) -> None:
     for name in ("runs.jsonl", "points.csv", "points.parquet"):
         for number in range(4):
-            assert survives(lambda name=name, n=number: read_and_fit(good / name, random.Random(n)), name)  # type: ignore[misc]
-    assert survives(lambda: read_and_render(good, known), "study")
+            assert not watch(lambda name=name, n=number: read_and_fit(good / name, random.Random(n)), name)  # type: ignore[misc]
+    assert not watch(lambda: read_and_render(good, known), "study")
 
 
+@pytest.mark.parametrize("number", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "attack"), POINT_FILES)
-def test_damaged_points(good: Path, tmp_path: Path, name: str, attack: Attack) -> None:
-    num_good = attack_points(good, tmp_path, name, attack, range(40))
-    assert num_good < 40  # damage is found
+def test_damaged_points(good: Path, tmp_path: Path, name: str, attack: Attack, number: int, watch: Watch) -> None:
+    num_good = attack_points(good, tmp_path, name, attack, range(number), watch)
+    assert num_good < number  # damage is found
 
 
+@pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("attack", [damage_bytes, damage_json])
 @pytest.mark.parametrize("name", STUDY_FILES)
-def test_damaged_study_files(good: Path, tmp_path: Path, known: Known, name: str, attack: Attack) -> None:
-    attack_study(good, tmp_path, name, attack, known, range(2 if name == "laws.json" else 15))  # laws.json is not read
+def test_damaged_study_files(
+    good: Path, tmp_path: Path, known: Known, name: str, attack: Attack, number: int, watch: Watch
+) -> None:
+    number = 2 if name == "laws.json" else number  # laws.json is not read
+    attack_study(good, tmp_path, name, attack, known, range(number), watch)
 
 
-def test_damaged_runs_of_a_study(good: Path, tmp_path: Path, known: Known) -> None:
-    attack_study(good, tmp_path, "runs.jsonl", damage_json, known, range(4))
+@pytest.mark.parametrize("number", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_damaged_runs_of_a_study(good: Path, tmp_path: Path, known: Known, number: int, watch: Watch) -> None:
+    attack_study(good, tmp_path, "runs.jsonl", damage_json, known, range(number), watch)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "attack"), POINT_FILES)
-def test_damaged_points_at_length(good: Path, tmp_path: Path, name: str, attack: Attack) -> None:
-    attack_points(good, tmp_path, name, attack, range(1000, 6000))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attack", [damage_bytes, damage_json])
-@pytest.mark.parametrize("name", STUDY_FILES)
-def test_damaged_study_files_at_length(good: Path, tmp_path: Path, known: Known, name: str, attack: Attack) -> None:
-    attack_study(good, tmp_path, name, attack, known, range(1000, 2500))
-
-
-@pytest.mark.slow
-def test_damaged_runs_of_a_study_at_length(good: Path, tmp_path: Path, known: Known) -> None:
-    attack_study(good, tmp_path, "runs.jsonl", damage_json, known, range(1000, 1500))
-
-
-def test_points_that_no_law_can_be_made_of() -> None:
+def test_points_that_no_law_can_be_made_of(watch: Watch) -> None:
     """Columns so far apart that whole terms vanish: said, where it once was a singular matrix."""
     for scale in (1e-300, 1e150):
         columns = {"P": [scale * 2.0**i for i in range(8)], "S": [1e3 * 3.0 ** (i * i % 7) for i in range(8)]}
         for form in ("chinchilla", "ps+eps", "ps"):
-            survives(lambda c=columns, f=form: fit(f, c, [2.0 + 1 / (i + 1) for i in range(8)]), f"{form} {scale}")  # type: ignore[misc]
-    survives(lambda: compare(["ps", "chinchilla"], {"P": [1e308] * 7, "S": range(1, 8)}, [1.0] * 7), "compare")
+            watch(lambda c=columns, f=form: fit(f, c, [2.0 + 1 / (i + 1) for i in range(8)]), f"{form} {scale}")  # type: ignore[misc]
+    watch(lambda: compare(["ps", "chinchilla"], {"P": [1e308] * 7, "S": range(1, 8)}, [1.0] * 7), "compare")
+
+
+def test_a_parquet_of_many_rows_in_few_bytes_is_refused(tmp_path: Path, watch: Watch) -> None:
+    """A column of one value takes no bytes: a file of a megabyte took gigabytes and minutes."""
+    rows = pyarrow.table({"loss": pyarrow.nulls(11_000_000, pyarrow.float32())})
+    pyarrow.parquet.write_table(rows, tmp_path / "points.parquet")
+    assert (tmp_path / "points.parquet").stat().st_size < 2**16
+    assert "has 11,000,000 rows" in watch(lambda: read_source(tmp_path / "points.parquet"), "many rows")
 
 
 def test_deep_and_long_json_is_one_line(good: Path, tmp_path: Path) -> None:

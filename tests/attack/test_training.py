@@ -53,7 +53,10 @@ tiny_corpus, tiny_models, make_config = _FIXTURES.tiny_corpus, _FIXTURES.tiny_mo
 SIZE_PX = _FIXTURES.SIZE_PX
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = BatchConfig(image_size_px=SIZE_PX)
-NUM_FLIPS = [40, pytest.param(2000, marks=pytest.mark.slow)]
+NUM_FLIPS = [40, pytest.param(300, marks=pytest.mark.slow)]
+Flips = Callable[[str, dict[str, int]], None]
+Damaged = Callable[[list[Path], int, random.Random], Iterator[Path]]
+Watch = Callable[[Callable[[], object], object], str]
 MakeConfig = Callable[..., TrainConfig]
 
 
@@ -216,19 +219,20 @@ def test_damaged_features_are_computed_again(
     assert torch.equal(all_features(captioner, folder), before)
 
 
-@pytest.mark.parametrize("num_flips", NUM_FLIPS)
+@pytest.mark.parametrize("number", NUM_FLIPS)
 def test_no_flipped_bit_of_the_features_is_used(
-    captioner: Captioner, tmp_path: Path, num_flips: int, capsys: pytest.CaptureFixture[str]
+    captioner: Captioner, tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str], flips: Flips
 ) -> None:
     folder, generator = tmp_path / "corpus", random.Random(0)
     write_corpus(folder, [1, 2, 3, 4])
     before = all_features(captioner, folder)
-    for number in range(num_flips):
-        kind = (".f32", ".sums", "whole.json")[number % 3]
+    for case in range(number):
+        kind = (".f32", ".sums", "whole.json")[case % 3]
         flip(generator.choice(sorted(folder.glob(f"features/*/*{kind}"))), generator)
         capsys.readouterr()
-        assert torch.equal(all_features(captioner, folder), before), (number, kind)
-        assert kind == "whole.json" or "are damaged; computing them again" in capsys.readouterr().err, (number, kind)
+        assert torch.equal(all_features(captioner, folder), before), (case, kind)
+        assert kind == "whole.json" or "are damaged; computing them again" in capsys.readouterr().err, (case, kind)
+    flips("features", {"computed again": number})
 
 
 def test_features_go_on_where_they_stopped(
@@ -282,17 +286,36 @@ def saved(captioner: Captioner, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("num_flips", NUM_FLIPS)
-def test_no_flipped_bit_of_a_checkpoint_is_used(saved: Path, num_flips: int) -> None:
+@pytest.mark.parametrize("number", NUM_FLIPS)
+def test_no_flipped_bit_of_a_checkpoint_is_used(saved: Path, number: int, flips: Flips) -> None:
     place, generator = saved / "step-00000010", random.Random(0)
     assert checkpoint.find_damage(place, ALONE) is None
     files = sorted(place.iterdir())
-    for number in range(num_flips):
-        path = files[number % len(files)]
+    for case in range(number):
+        path = files[case % len(files)]
         turn_back = flip(path, generator)
         assert checkpoint.find_damage(place, ALONE) is not None, path
         turn_back()
     assert checkpoint.find_damage(place, ALONE) is None
+    flips("checkpoint", {"set aside on resume": number})
+
+
+@pytest.mark.parametrize("number", [12, pytest.param(600, marks=pytest.mark.slow)])
+def test_damaged_checkpoints_that_a_manifest_vouches_for(
+    saved: Path, captioner: Captioner, number: int, damaged: Damaged, watch: Watch
+) -> None:
+    """As a faulty program would write them: loaded, or refused in one line."""
+    place = saved / "step-00000010"
+    optimiser = make_optimiser(captioner, build_config(TrainConfig, {"model": "m", "data": {"corpus": "c"}}).optimiser)
+
+    def read() -> None:
+        write_manifest(place)
+        assert checkpoint.newest_whole(saved, ALONE) == place
+        checkpoint.load_checkpoint(place, captioner, optimiser, {}, ALONE)
+
+    files = [*place.glob("*.safetensors"), place / "progress.json"]
+    for case, path in enumerate(damaged(files, number, random.Random(number))):
+        watch(read, (case, path.name))
 
 
 @pytest.mark.parametrize("damage", [cut_in_half, Path.unlink])

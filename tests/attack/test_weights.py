@@ -6,7 +6,7 @@ What was damaged must be refused in one line; the only other outcome allowed is 
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import text_sha256
 
+Flips = Callable[[str, dict[str, int]], None]
+Damaged = Callable[[list[Path], int, random.Random], Iterator[Path]]
+Watch = Callable[[Callable[[], object], object], str]
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FLIPPED = (WEIGHTS, CONFIG, "encoder_tokenizer/tokenizer.json", "decoder_tokenizer/tokenizer_config.json")
 
@@ -105,8 +108,11 @@ def test_flipped_bits_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tens_of_thousands_of_flipped_bits_are_refused(folder: Path) -> None:
-    assert flip_and_load(folder, 5000, seed=1) == 20_000
+@pytest.mark.parametrize("number", [200])
+def test_hundreds_of_flipped_bits_are_refused(folder: Path, number: int, flips: Flips) -> None:
+    refused = flip_and_load(folder, number, seed=1)
+    flips("weights, config, tokenizers", {"refused when loaded": refused})
+    assert refused == 4 * number
 
 
 def test_flipped_bits_of_the_manifest_are_refused(folder: Path) -> None:
@@ -149,6 +155,19 @@ def test_a_large_sum_of_finite_weights_is_no_fault(unvouched: Path) -> None:
     weights["decoder.layers.1.fc1.weight"].fill_(60_000)
     save_file(weights, unvouched / WEIGHTS)
     assert load_model(unvouched).dtype == torch.float16
+
+
+@pytest.mark.parametrize("number", [16, pytest.param(200, marks=pytest.mark.slow)])
+def test_damaged_folders_of_others(unvouched: Path, number: int, damaged: Damaged, watch: Watch) -> None:
+    """A folder of others has no checksums: damage may stay unseen, but whatever it does is no traceback."""
+
+    def read() -> None:
+        load_model(unvouched)
+        load_processor(unvouched)
+
+    files = sorted(path for path in unvouched.rglob("*") if path.is_file())
+    for place, path in enumerate(damaged(files, number, random.Random(number))):
+        watch(read, (place, path.name))
 
 
 def test_flips_without_a_manifest_never_crash(unvouched: Path) -> None:
@@ -299,8 +318,7 @@ def test_planted_pickles_are_never_loaded(unvouched: Path, monkeypatch: pytest.M
     Captioner.from_pretrained(unvouched)
     (unvouched / WEIGHTS).unlink()
     assert "pickled checkpoint" in refusal(lambda: load_model(unvouched))
-    with pytest.raises(OSError, match="safetensors"):
-        Captioner.from_pretrained(unvouched)
+    assert "pickled checkpoint" in refusal(lambda: Captioner.from_pretrained(unvouched))
     assert calls == []
     assert "could run code" in refusal(lambda: import_checkpoint(unvouched, tmp_path / "imported"))
     torch.save(weights, unvouched / "pytorch_model.bin")

@@ -1,0 +1,78 @@
+"""What all benchmarks share: variants measured in turn, so that a slow minute of the machine slows all of them.
+
+A ratio is of the fastest runs; its spread is the lowest and the highest ratio of runs that were neighbours.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Run = Callable[[], Any]
+# On a machine that others use too: seconds of this process' own work. Start with OMP_NUM_THREADS=1, or waiting counts.
+CLOCK = time.process_time if os.environ.get("BENCH_CLOCK") == "processor" else time.perf_counter
+
+
+class Timings(NamedTuple):
+    """Seconds of each variant, in the order of the rounds, and what each gave last."""
+
+    seconds: dict[str, list[float]]
+    results: dict[str, Any]
+
+    def best(self, name: str) -> float:
+        return min(self.seconds[name])
+
+    def ratio(self, name: str, baseline: str) -> dict[str, float]:
+        """How many times as fast as the baseline."""
+        pairs = [base / own for own, base in zip(self.seconds[name], self.seconds[baseline], strict=True)]
+        best = self.best(baseline) / self.best(name)
+        return {"ratio": round(best, 3), "low": round(min(pairs), 3), "high": round(max(pairs), 3)}
+
+
+def alternate(variants: Mapping[str, Run], repeats: int) -> Timings:
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    results: dict[str, Any] = {}
+    for _ in range(repeats):
+        for name, run in variants.items():
+            start = CLOCK()
+            results[name] = run()
+            seconds[name].append(CLOCK() - start)
+    return Timings(seconds, results)
+
+
+def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Of log seconds over log size by least squares: 1 where time grows as the work does."""
+    across = [math.log(size) for size in sizes]
+    up = [math.log(max(second, 1e-9)) for second in seconds]
+    mean_x, mean_y = sum(across) / len(across), sum(up) / len(up)
+    over = sum((x - mean_x) * (y - mean_y) for x, y in zip(across, up, strict=True))
+    return over / sum((x - mean_x) ** 2 for x in across)
+
+
+def copy_bytes_per_second(num_bytes: int = 2**28) -> float:
+    """A plain copy in memory, counting what is read and what is written."""
+    import torch
+
+    source = torch.ones(num_bytes // 4)
+    target = torch.empty_like(source)
+    return 2 * num_bytes / alternate({"copy": lambda: target.copy_(source)}, 7).best("copy")
+
+
+def product_flops_per_second(size: int = 1536) -> float:
+    """A plain product of square matrices."""
+    import torch
+
+    left, right = torch.rand(size, size), torch.rand(size, size)
+    return 2 * size**3 / alternate({"product": lambda: left @ right}, 5).best("product")
+
+
+def row(name: str, baseline: str, **values: float | str | None) -> dict[str, Any]:
+    """One line of the summary: `ratio`, `low`, `high`, `share of limit`, `limit`, `slope`, where they are known."""
+    return {"name": name, "baseline": baseline, **values}
+
+
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    Path(path).write_text(json.dumps(list(rows), indent=1) + "\n")
