@@ -251,7 +251,9 @@ def test_a_trial_changes_one_thing_and_is_measured_as_all_others_are(tiny: Tiny)
         block | {"trial": "rate=1e-3", "training": {"optimiser": {"learning_rate": 1e-3}}},
         block | {"trial": "languages=1", "world": {"coverage": {"seen": seen}}},
     ]
-    runs = {run.trial: run for run in study_graph(tiny(grid=grid, finetune=[])).runs}
+    graph = study_graph(tiny(grid=grid, finetune=[]))
+    assert [run.trial for run in shown_runs(graph)] == [""]  # trials have a table and a figure, the gallery has none
+    runs = {run.trial: run for run in graph.runs}
     main, match, rate, languages = (runs[name] for name in ("", "match=0.5", "rate=1e-3", "languages=1"))
     assert [run.kind for run in (main, match, rate, languages)] == ["main", "trial", "trial", "trial"]
     assert match.name == "micro-gemma-s.balanced.s0.match-0.5.b000006"

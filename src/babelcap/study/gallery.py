@@ -21,6 +21,7 @@ from babelcap.study.grid import FINETUNED, GridRun, StudyGraph
 
 GALLERY = "gallery.json"
 SHOWN: tuple[Variant, ...] = ("plain", "prefix")
+BESIDE = (FINETUNED, "no-translation", "unfit-translation")  # in this order; trials have a table and a figure
 
 
 def shown_runs(graph: StudyGraph) -> list[GridRun]:
@@ -36,12 +37,11 @@ def shown_runs(graph: StudyGraph) -> list[GridRun]:
     beside = [
         run
         for run in graph.runs
-        if run.kind != "main"
+        if run.kind in BESIDE
         and run.captions is not None
         and (run.size, run.base, run.seed) == (best.size, best.base, best.seed)
     ]
-    order = {FINETUNED: 0, "no-translation": 1, "unfit-translation": 2}
-    return [best, *sorted(beside, key=lambda run: (order[run.kind], run.name))]
+    return [best, *sorted(beside, key=lambda run: (BESIDE.index(run.kind), run.name))]
 
 
 def make_gallery(graph: StudyGraph, study: Path) -> dict[str, Any]:
