@@ -91,11 +91,13 @@ bench: $(READY)  ## measure speed as ratios, each in one run, with one summary i
 	$(BIN)/python bench/run.py $(if $(QUICK),--quick)
 
 FIGURES := prefix content loss_conditioned
-figures: $(READY)  ## draw README's figures anew from the records of results/small
+figures: $(READY)  ## draw the documents' figures anew from the records of results/
 	$(BIN)/babelcap report build results/small -o build/report
 	mkdir -p docs/figures
 	for name in $(FIGURES); do cp build/report/$$name.png docs/figures/ || exit 1; done
 	cp build/report/claims.csv results/small/
+	$(BIN)/babelcap report build results/trials -o build/report-trials
+	cp build/report-trials/trials.png docs/figures/
 
 # What documents and releases need besides: an environment that only runs or tests babelcap is spared it.
 EXTRAS := $(VENV)/.release

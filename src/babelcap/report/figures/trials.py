@@ -17,10 +17,11 @@ SHOWN: tuple[tuple[str, Variant, str, str, str], ...] = (
     ("language", "plain", "right language, prompt alone", "#d55e00", "s"),
 )
 COLUMNS = 3
+LEAST_SEEDS = 3  # of an interval that is drawn: that of two seeds spans the panel, their dots say more
 
 
 def trials_figure(study: Study) -> Figure | None:
-    """A panel for each thing tried; the value that the study's own runs have is ringed."""
+    """A panel for each thing tried, a dot for each seed; the value that the study's own runs have is ringed."""
     trials = [trial for trial in find_trials(study) if len(trial.tried) > 1]
     if not trials:
         return None
@@ -50,7 +51,7 @@ def _draw_trial(panel: Axes, trial: Trial) -> None:
             if (known := share(tried.cell, name, variant, "UC")) is not None and known.is_number
         ]
         for place, known, is_baseline in found:
-            if known.low is not None and known.high is not None:
+            if known.low is not None and known.high is not None and len(known.seeds) >= LEAST_SEEDS:
                 panel.plot([place, place], [known.low, known.high], color=colour, linewidth=1, alpha=0.45)
             draw_seeds(panel, place, known, colour)
             if is_baseline:
