@@ -1,10 +1,12 @@
 """Generation at Florence-2-base's dimensions with 257,024 tokens, in turn with transformers' own Florence-2, cache on.
 
-Random weights of equal shapes, 4 beams, 64 new tokens, batch 4. Ours: float32, with a shortlist of 20,000, int8, both.
+The same random weights on both sides, 4 beams, 64 new tokens, batch 4; float32 must give transformers' tokens.
+Ours: float32, with a shortlist of 20,000, int8, both. Florence-2 has no soft cap of its logits, so neither side has one;
+`--capped` adds the captioners' own, which transformers' model cannot have.
 Beside the ratios, the share of the memory bandwidth that decoding reaches: the weights and cached states that a step
 has to read, a second, as a share of a plain copy's.
 
-python bench/generate.py [--quick] [--uncached] [--json]
+python bench/generate.py [--quick] [--uncached] [--capped] [--json]
 """
 
 import argparse
@@ -31,13 +33,18 @@ def make_captioner() -> Captioner:
     """Random weights, spread so that beams differ, no two tokens tie and no sequence ends early."""
     torch.manual_seed(0)
     model = Captioner(size_config("0.4B")).eval()
-    _spread(model.decoder.embed_tokens.weight, model.config.eos_token_id)
+    embedding = model.decoder.embed_tokens.weight
+    _spread(embedding, model.config.eos_token_id)
+    with torch.no_grad():  # transformers' model has one vocabulary for prompts and texts
+        prompts = model.encoder.text_encoder.embed_tokens.weight
+        prompts.copy_(embedding[: len(prompts)])
+    model.head.softcap = None
     model.keeps_packed = True  # as a pipeline does
     return model
 
 
 def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
-    """transformers' own, of the same parts; it has one vocabulary for both sides."""
+    """transformers' own, of the same parts with the same weights."""
     encoder, decoder = model.config.encoder_config, model.config.decoder_config
     names = ("d_model", "max_position_embeddings", *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
         "layers", "attention_heads", "ffn_dim")))  # fmt: skip
@@ -54,9 +61,17 @@ def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
             **special,
         },
     )
-    torch.manual_seed(0)
     baseline = Florence2ForConditionalGeneration(config).eval()
-    _spread(baseline.get_input_embeddings().weight, special["eos_token_id"])
+    parts = baseline.model
+    for theirs, ours in (
+        (parts.vision_tower, model.encoder.vision_tower),
+        (parts.multi_modal_projector, model.encoder.projector),
+        (parts.language_model.decoder, model.decoder),
+    ):
+        theirs.load_state_dict(ours.state_dict())
+    encoder_weights = model.encoder.text_encoder.state_dict()
+    encoder_weights["embed_tokens.weight"] = model.decoder.embed_tokens.weight
+    parts.language_model.encoder.load_state_dict(encoder_weights)
     for name, value in special.items():
         setattr(baseline.generation_config, name, value)
     baseline.generation_config.decoder_start_token_id = decoder.decoder_start_token_id
@@ -93,7 +108,14 @@ def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new
     return (1.0 if int8 else 4.0) * (layers - unused + num_rows * decoder.d_model) + 4.0 * (across + own)
 
 
-def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, uncached: bool = False) -> dict[str, Any]:
+def encoding_seconds(model: Captioner, inputs: dict[str, Tensor], quantise: str | None) -> float:
+    model.quantise = quantise
+    return alternate({"encode": lambda: model.encode(**inputs)}, 3).best("encode")
+
+
+def run_benchmark(
+    num_new_tokens: int, image_size_px: int, repeats: int, *, uncached: bool = False, capped: bool = False
+) -> dict[str, Any]:
     model = make_captioner()
     baseline = make_baseline(model)
     inputs = make_inputs(model, image_size_px)
@@ -106,8 +128,8 @@ def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, unca
     image = torch.full((BATCH_SIZE, num_image_tokens), baseline.config.image_token_id)
     theirs = {**inputs, "input_ids": torch.cat([image, inputs["input_ids"]], dim=1)}
 
-    def ours(quantise: str | None, **options: Any) -> Tensor:
-        model.quantise = quantise
+    def ours(quantise: str | None, softcap: float | None = None, **options: Any) -> Tensor:
+        model.quantise, model.head.softcap = quantise, softcap
         return model.generate(**inputs, **settings, **options)
 
     variants = {
@@ -117,6 +139,10 @@ def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, unca
         "int8": lambda: ours("int8"),
         "int8, shortlist": lambda: ours("int8", allowed_tokens=allowed),
     }
+    cap = model.config.decoder_config.logit_softcap
+    if capped:
+        variants["float32, capped"] = lambda: ours(None, cap)
+        variants["int8, shortlist, capped"] = lambda: ours("int8", cap, allowed_tokens=allowed)
     if uncached:
         variants["uncached"] = lambda: ours(None, use_cache=False)
     sizes = {"float32": (vocab_size, False), "shortlist": (NUM_SHORTLISTED, False)}
@@ -126,7 +152,7 @@ def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, unca
             variants[name]()  # measured and packed once; a process that captions does so for its first batch
         copied = copy_bytes_per_second()
         timings = alternate(variants, repeats)
-        encoding = alternate({"encode": lambda: model.encoder(**inputs)}, 3).best("encode")
+        encoding = {kind: encoding_seconds(model, inputs, kind) for kind in (None, "int8")}
     rows = []
     for name in list(variants)[1:]:
         if timings.results[name].shape[1] != 1 + num_new_tokens:
@@ -135,7 +161,7 @@ def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, unca
         if name in sizes:
             num_rows, int8 = sizes[name]
             read = bytes_of_a_step(model, num_rows, num_positions, num_new_tokens, int8=int8)
-            rate = read * num_new_tokens / (timings.best(name) - encoding)
+            rate = read * num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])
             found |= {"share of limit": round(rate / copied, 3), "limit": "copy bandwidth", "target": TARGETS.get(name)}
         rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
     tokens = timings.results
@@ -145,8 +171,10 @@ def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, unca
         "num_threads": torch.get_num_threads(),
         "repeats": repeats,
         "copy GB/s": round(copied / 1e9, 2),
-        "encoding seconds": round(encoding, 3),
+        "encoding seconds": round(encoding[None], 3),
+        "encoding seconds, int8": round(encoding["int8"], 3),
         f"{BASELINE} seconds": round(timings.best(BASELINE), 3),
+        "float32 has transformers' tokens": bool(torch.equal(tokens["float32"], tokens[BASELINE])),
         "same tokens without a cache": bool(torch.equal(tokens["float32"], tokens["uncached"])) if uncached else None,
         "rows": rows,
     }
@@ -157,11 +185,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="16 new tokens, two repeats")
     parser.add_argument("--repeats", type=int, default=None)
     parser.add_argument("--uncached", action="store_true", help="also without any cache, and whether tokens are equal")
+    parser.add_argument("--capped", action="store_true", help="also with the soft cap that the captioners have")
     parser.add_argument("--image-size-px", type=int, default=224)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     repeats = options.repeats or (2 if options.quick else 3)
-    result = run_benchmark(16 if options.quick else 64, options.image_size_px, repeats, uncached=options.uncached)
+    num_new_tokens = 16 if options.quick else 64
+    result = run_benchmark(
+        num_new_tokens, options.image_size_px, repeats, uncached=options.uncached, capped=options.capped
+    )
     if options.json:
         print(json.dumps(result))
         return

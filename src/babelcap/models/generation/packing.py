@@ -185,6 +185,20 @@ def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int
     return FastProducts(model.head, head_products, own, products[: len(joined)], plan.num_threads)
 
 
+@torch.no_grad()
+def encoder_products(model: Any) -> FastProducts:
+    """For the encoder of a quantised model: its large layers multiply whole numbers too; otherwise as usual."""
+    if model.quantise != INT8 or not KINDS[INT8].is_known():
+        return FastProducts(model.head)
+    layers = [
+        module
+        for module in model.encoder.modules()
+        if isinstance(module, nn.Linear) and module.weight.numel() >= MIN_INT8_WEIGHTS and can_choose(module.weight, 1)
+    ]
+    products = [model.packed_weights.product(INT8, [layer.weight], [layer.bias], 1) for layer in layers]
+    return FastProducts(model.head, layers=list(zip(layers, products, strict=True)))
+
+
 def _shape(group: Sequence[nn.Linear], num_rows: int) -> Shape:
     num_outputs = sum(layer.out_features for layer in group)
     return Shape(num_outputs, group[0].in_features, group[0].bias is not None, num_rows)
