@@ -1,16 +1,17 @@
 """Generation at Florence-2-base's dimensions with 257,024 tokens, in turn with transformers' own Florence-2, cache on.
 
 The same random weights on both sides, 4 beams, 64 new tokens, batch 4; float32 must give transformers' tokens.
-Ours: float32, with a shortlist of 20,000, int8, both. Florence-2 has no soft cap of its logits, so neither side has one;
-`--capped` adds the captioners' own, which transformers' model cannot have.
+Ours: float32, with a shortlist of 20,000, int8, both. Florence-2 has no soft cap of its logits, so neither side has
+one; `--capped` adds the captioners' own, which transformers' model cannot have.
 Beside the ratios, the share of the memory bandwidth that decoding reaches: the weights and cached states that a step
-has to read, a second, as a share of a plain copy's.
+has to read, a second, as a share of a plain copy's; and of the arithmetic, as a share of a plain float32 product's.
 
-python bench/generate.py [--quick] [--uncached] [--capped] [--json]
+python bench/generate.py [--quick] [--only NAME] [--uncached] [--capped] [--json]
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,13 +20,15 @@ from transformers import Florence2Config, Florence2ForConditionalGeneration
 
 from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
-from measure import alternate, copy_bytes_per_second, row
+from measure import Run, alternate, copy_bytes_per_second, product_flops_per_second, row
 
 NUM_BEAMS = 4
 BATCH_SIZE = 4
 NUM_PROMPT_TOKENS = 16
 NUM_SHORTLISTED = 20_000
 BASELINE = "transformers"
+OURS = ("float32", "shortlist", "int8", "int8, shortlist")
+CAPPED = ("float32, capped", "int8, shortlist, capped")
 TARGETS = {"float32": 2.0, "int8": 5.0, "int8, shortlist": 12.0}
 
 
@@ -94,18 +97,23 @@ def make_inputs(model: Captioner, image_size_px: int) -> dict[str, Tensor]:
     }
 
 
-def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
-    """What a decoding step must read at least: the decoder's weights, the head's rows, both caches, on average."""
-    decoder = model.config.decoder_config
+def weights_of_a_step(model: Captioner, num_rows: int) -> int:
+    """The decoder's layers, without what is computed once a sample, and so many rows of the head."""
     layers = sum(parameter.numel() for parameter in model.decoder.layers.parameters())
     unused = sum(
         projection.weight.numel()
         for layer in model.decoder.layers
         for projection in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)  # their result is cached
     )
+    return layers - unused + num_rows * int(model.config.decoder_config.d_model)
+
+
+def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
+    """What a decoding step must read at least: the weights and both caches, on average."""
+    decoder = model.config.decoder_config
     across = 2 * decoder.decoder_layers * BATCH_SIZE * num_positions * decoder.d_model
     own = 2 * decoder.decoder_layers * BATCH_SIZE * NUM_BEAMS * num_new_tokens / 2 * decoder.d_model
-    return (1.0 if int8 else 4.0) * (layers - unused + num_rows * decoder.d_model) + 4.0 * (across + own)
+    return (1.0 if int8 else 4.0) * weights_of_a_step(model, num_rows) + 4.0 * (across + own)
 
 
 def encoding_seconds(model: Captioner, inputs: dict[str, Tensor], quantise: str | None) -> float:
@@ -113,69 +121,73 @@ def encoding_seconds(model: Captioner, inputs: dict[str, Tensor], quantise: str 
     return alternate({"encode": lambda: model.encode(**inputs)}, 3).best("encode")
 
 
-def run_benchmark(
-    num_new_tokens: int, image_size_px: int, repeats: int, *, uncached: bool = False, capped: bool = False
-) -> dict[str, Any]:
-    model = make_captioner()
-    baseline = make_baseline(model)
-    inputs = make_inputs(model, image_size_px)
-    vocab_size = model.config.vocab_size
-    allowed = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
+def make_variants(model: Captioner, inputs: dict[str, Tensor], num_new_tokens: int) -> dict[str, Run]:
+    """Everything that can be measured, by name."""
     settings = {"num_beams": NUM_BEAMS, "max_new_tokens": num_new_tokens}
+    allowed = torch.randperm(model.config.vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
+    cap = model.config.decoder_config.logit_softcap
+    baseline = make_baseline(model)
     with torch.inference_mode():
         num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
-    num_image_tokens = num_positions - NUM_PROMPT_TOKENS
-    image = torch.full((BATCH_SIZE, num_image_tokens), baseline.config.image_token_id)
+    image = torch.full((BATCH_SIZE, num_positions - NUM_PROMPT_TOKENS), baseline.config.image_token_id)
     theirs = {**inputs, "input_ids": torch.cat([image, inputs["input_ids"]], dim=1)}
 
     def ours(quantise: str | None, softcap: float | None = None, **options: Any) -> Tensor:
         model.quantise, model.head.softcap = quantise, softcap
         return model.generate(**inputs, **settings, **options)
 
-    variants = {
+    return {
         BASELINE: lambda: baseline.generate(**theirs, **settings, use_cache=True, do_sample=False),
         "float32": lambda: ours(None),
         "shortlist": lambda: ours(None, allowed_tokens=allowed),
         "int8": lambda: ours("int8"),
         "int8, shortlist": lambda: ours("int8", allowed_tokens=allowed),
+        "float32, capped": lambda: ours(None, cap),
+        "int8, shortlist, capped": lambda: ours("int8", cap, allowed_tokens=allowed),
+        "uncached": lambda: ours(None, use_cache=False),
     }
-    cap = model.config.decoder_config.logit_softcap
-    if capped:
-        variants["float32, capped"] = lambda: ours(None, cap)
-        variants["int8, shortlist, capped"] = lambda: ours("int8", cap, allowed_tokens=allowed)
-    if uncached:
-        variants["uncached"] = lambda: ours(None, use_cache=False)
-    sizes = {"float32": (vocab_size, False), "shortlist": (NUM_SHORTLISTED, False)}
-    sizes |= {"int8": (vocab_size, True), "int8, shortlist": (NUM_SHORTLISTED, True)}
+
+
+def run_benchmark(names: Sequence[str], num_new_tokens: int, image_size_px: int, repeats: int) -> dict[str, Any]:
+    model = make_captioner()
+    inputs = make_inputs(model, image_size_px)
+    known = make_variants(model, inputs, num_new_tokens)
+    variants = {name: known[name] for name in (BASELINE, *names)}
     with torch.inference_mode():
-        for name in list(variants)[1:5]:
+        for name in names:
             variants[name]()  # measured and packed once; a process that captions does so for its first batch
-        copied = copy_bytes_per_second()
+        copied, multiplied = copy_bytes_per_second(), product_flops_per_second()
         timings = alternate(variants, repeats)
         encoding = {kind: encoding_seconds(model, inputs, kind) for kind in (None, "int8")}
+        num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
     rows = []
-    for name in list(variants)[1:]:
+    for name in names:
         if timings.results[name].shape[1] != 1 + num_new_tokens:
             raise AssertionError(f"{name}: a sequence ended early")
         found: dict[str, Any] = {"seconds": round(timings.best(name), 3), **timings.ratio(name, BASELINE)}
-        if name in sizes:
-            num_rows, int8 = sizes[name]
+        if name != "uncached":
+            int8, num_rows = "int8" in name, NUM_SHORTLISTED if "shortlist" in name else model.config.vocab_size
             read = bytes_of_a_step(model, num_rows, num_positions, num_new_tokens, int8=int8)
-            rate = read * num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])
-            found |= {"share of limit": round(rate / copied, 3), "limit": "copy bandwidth", "target": TARGETS.get(name)}
+            steps = num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])  # a second
+            flops = 2 * BATCH_SIZE * NUM_BEAMS * weights_of_a_step(model, num_rows)
+            found |= {"share of limit": round(steps * read / copied, 3), "limit": "copy bandwidth"}
+            found |= {"target": TARGETS.get(name), "share of product": round(steps * flops / multiplied, 3)}
         rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
     tokens = timings.results
+    same = {
+        name: bool(torch.equal(tokens[name], tokens[BASELINE])) for name in ("float32", "uncached") if name in names
+    }
     return {
         "num_new_tokens": num_new_tokens,
         "image_size_px": image_size_px,
         "num_threads": torch.get_num_threads(),
         "repeats": repeats,
         "copy GB/s": round(copied / 1e9, 2),
+        "product GFLOPS": round(multiplied / 1e9, 1),
         "encoding seconds": round(encoding[None], 3),
         "encoding seconds, int8": round(encoding["int8"], 3),
         f"{BASELINE} seconds": round(timings.best(BASELINE), 3),
-        "float32 has transformers' tokens": bool(torch.equal(tokens["float32"], tokens[BASELINE])),
-        "same tokens without a cache": bool(torch.equal(tokens["float32"], tokens["uncached"])) if uncached else None,
+        "transformers' tokens": same,
         "rows": rows,
     }
 
@@ -184,22 +196,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="16 new tokens, two repeats")
     parser.add_argument("--repeats", type=int, default=None)
-    parser.add_argument("--uncached", action="store_true", help="also without any cache, and whether tokens are equal")
+    parser.add_argument("--only", action="append", help="one of ours, such as 'float32'; may be given several times")
+    parser.add_argument("--uncached", action="store_true", help="also without any cache")
     parser.add_argument("--capped", action="store_true", help="also with the soft cap that the captioners have")
     parser.add_argument("--image-size-px", type=int, default=224)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     repeats = options.repeats or (2 if options.quick else 3)
-    num_new_tokens = 16 if options.quick else 64
-    result = run_benchmark(
-        num_new_tokens, options.image_size_px, repeats, uncached=options.uncached, capped=options.capped
-    )
+    names = options.only or list(OURS)
+    names += [name for name in CAPPED if options.capped]
+    names += ["uncached"] if options.uncached else []
+    result = run_benchmark(names, 16 if options.quick else 64, options.image_size_px, repeats)
     if options.json:
         print(json.dumps(result))
         return
     rows = result.pop("rows")
     print("  ".join(f"{name}: {value}" for name, value in result.items() if value is not None))
-    columns = ["seconds", "ratio", "low", "high", "target", "share of limit"]
+    columns = ["seconds", "ratio", "low", "high", "target", "share of limit", "share of product"]
     print(f"{'':28}" + "".join(f"{column:>16}" for column in columns))
     for found in rows:
         print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>16}" for column in columns))

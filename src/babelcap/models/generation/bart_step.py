@@ -25,7 +25,7 @@ def joined_layers(decoder: Any) -> list[tuple[nn.Linear, nn.Linear, nn.Linear]]:
 
 
 def bart_step(decoder: Any, joined: Sequence[Product], ids: Tensor, slots: Slots) -> Tensor:
-    """The states [rows, width] behind the tokens `ids` [rows], which are cached; `joined` is a product for each layer."""
+    """The states [rows, width] behind the tokens `ids` [rows]; `joined` is a product for each layer."""
     own_mask, across_mask = slots.own_mask(), slots.across_mask()
     own, across = slots.cache.self_attention_cache.layers, slots.cache.cross_attention_cache.layers
     table = decoder.embed_positions

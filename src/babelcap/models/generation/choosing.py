@@ -1,8 +1,8 @@
 """Chooses by measuring: for each shape, which product is fastest on this machine, and for a step, how many threads.
 
 A shape is measured once a process; candidates take turns, and the fastest of their runs counts. What does not beat the
-plain product clearly is not used. Where a step's weights do not fit the processor's cache, neither does what is measured:
-a product that streams from memory is another than one that finds its weights near.
+plain product clearly is not used. Where a step's weights do not fit the processor's cache, neither does what is
+measured: a product that streams from memory is another than one that finds its weights near.
 """
 
 import time

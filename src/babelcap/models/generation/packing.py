@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from babelcap.models.generation.bart_step import joined_layers
 from babelcap.models.generation.candidates import chunk_bounds
 from babelcap.models.generation.choosing import CHOOSER, Shape
-from babelcap.models.generation.products import INT8, KINDS, MIN_INT8_WEIGHTS, MKL, PLAIN, Product, can_choose, make_product
+from babelcap.models.generation.products import (
+    INT8,
+    KINDS,
+    MIN_INT8_WEIGHTS,
+    MKL,
+    PLAIN,
+    Product,
+    can_choose,
+    make_product,
+)
 from babelcap.models.generation.shortlist import Shortlist
 
 MAX_BYTES = 2**30  # of copies; the decoder layers and the whole head of the 0.4B size fit

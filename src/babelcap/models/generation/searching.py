@@ -6,6 +6,7 @@ sum of log p / (number of generated tokens) ** length_penalty. Nothing here know
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 UNLIKELY = -1.0e9  # of beams that are copies of the first, before they differ
@@ -75,7 +76,7 @@ class Search:
             for number, (beam, following) in enumerate(zip(self.running, options, strict=True))
             for part, token in following
         ]
-        candidates.sort(key=lambda candidate: -candidate[0])
+        candidates.sort(key=itemgetter(0), reverse=True)  # of equal scores, the first stays first
         best = [
             (Beam((*self.running[number].tokens, token), score, (*self.running[number].parts, part)), number)
             for score, number, part, token in candidates[: rules.num_candidates]

@@ -37,7 +37,8 @@ class Slots:
 
     def positions(self) -> Tensor:
         """[rows, 1] of the tokens that come next."""
-        found = [self.num_columns - start for start in self.starts for _ in range(self.num_beams)]
+        now = self.num_columns
+        found = [now - start for start in self.starts for _ in range(self.num_beams)]
         return torch.tensor(found, device=self.encoder_mask.device)[:, None]
 
     def mask(self) -> Tensor | None:

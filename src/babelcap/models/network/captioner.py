@@ -72,7 +72,9 @@ class Head(nn.Module):
             logits = logits.mul_(2).sigmoid_().mul_(2 * self.softcap).sub_(self.softcap)
         if shortlist is None:
             return logits
-        return logits.masked_fill_(shortlist.blocked[start : start + logits.shape[-1]], -torch.inf)
+        blocked = shortlist.blocked - start
+        blocked = blocked[(blocked >= 0) & (blocked < logits.shape[-1])]
+        return logits.index_fill_(-1, blocked, -torch.inf)
 
 
 class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
