@@ -161,6 +161,21 @@ def test_what_is_packed_needs_no_room_again(
     assert made == []
 
 
+def test_a_quantised_encoder_multiplies_whole_numbers(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only while it encodes, and only what is large; what it gives is near to what it gave."""
+    model = make_captioner("bart")
+    with torch.no_grad():
+        exact = model.encode(**inputs).last_hidden_state
+        model.quantise = INT8
+        assert torch.equal(model.encode(**inputs).last_hidden_state, exact)
+        monkeypatch.setattr(packing, "MIN_INT8_WEIGHTS", 1)
+        rounded = model.encode(**inputs).last_hidden_state
+    assert 0 < (rounded - exact).norm() < 0.1 * exact.norm()
+    assert not any("forward" in vars(module) for module in model.encoder.modules())
+
+
 def test_packed_weights_follow_the_weights(
     make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
