@@ -35,7 +35,8 @@ def bart_step(decoder: Any, joined: Sequence[Product], ids: Tensor, slots: Slots
         attention = layer.self_attn
         heads = (attention.num_heads, attention.head_dim)
         query, key, value = joined[index](states).view(len(ids), 3, heads[0], 1, heads[1]).unbind(1)
-        attended = _attend(query, *own[index].update(key, value), own_mask, attention.scaling)
+        keys, values = own[index].update(key, value)
+        attended = _attend(query, keys, values, own_mask, attention.scaling)
         states = layer.self_attn_layer_norm(states + attention.out_proj(attended.view_as(states)))
 
         attention = layer.encoder_attn
