@@ -213,9 +213,9 @@ def main() -> None:
     rows = result.pop("rows")
     print("  ".join(f"{name}: {value}" for name, value in result.items() if value is not None))
     columns = ["seconds", "ratio", "low", "high", "target", "share of limit", "share of product"]
-    print(f"{'':28}" + "".join(f"{column:>16}" for column in columns))
+    print(f"{'':28}" + "".join(f"{column:>18}" for column in columns))
     for found in rows:
-        print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>16}" for column in columns))
+        print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>18}" for column in columns))
 
 
 if __name__ == "__main__":
