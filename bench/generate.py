@@ -1,14 +1,17 @@
 """Generation at Florence-2-base's dimensions with 257,024 tokens, in turn with transformers' own Florence-2, cache on.
 
-Random weights of equal shapes, 4 beams, 64 new tokens, batch 4. Ours: float32, with a shortlist of 20,000, int8, both.
+The same random weights on both sides, 4 beams, 64 new tokens, batch 4; float32 must give transformers' tokens.
+Ours: float32, with a shortlist of 20,000, int8, both. Florence-2 has no soft cap of its logits, so neither side has
+one; `--capped` adds the captioners' own, which transformers' model cannot have.
 Beside the ratios, the share of the memory bandwidth that decoding reaches: the weights and cached states that a step
-has to read, a second, as a share of a plain copy's.
+has to read, a second, as a share of a plain copy's; and of the arithmetic, as a share of a plain float32 product's.
 
-python bench/generate.py [--quick] [--uncached] [--json]
+python bench/generate.py [--quick] [--only NAME] [--uncached] [--capped] [--json]
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,13 +20,15 @@ from transformers import Florence2Config, Florence2ForConditionalGeneration
 
 from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
-from measure import alternate, copy_bytes_per_second, row
+from measure import Run, alternate, copy_bytes_per_second, product_flops_per_second, row
 
 NUM_BEAMS = 4
 BATCH_SIZE = 4
 NUM_PROMPT_TOKENS = 16
 NUM_SHORTLISTED = 20_000
 BASELINE = "transformers"
+OURS = ("float32", "shortlist", "int8", "int8, shortlist")
+CAPPED = ("float32, capped", "int8, shortlist, capped")
 TARGETS = {"float32": 2.0, "int8": 5.0, "int8, shortlist": 12.0}
 
 
@@ -31,13 +36,18 @@ def make_captioner() -> Captioner:
     """Random weights, spread so that beams differ, no two tokens tie and no sequence ends early."""
     torch.manual_seed(0)
     model = Captioner(size_config("0.4B")).eval()
-    _spread(model.decoder.embed_tokens.weight, model.config.eos_token_id)
+    embedding = model.decoder.embed_tokens.weight
+    _spread(embedding, model.config.eos_token_id)
+    with torch.no_grad():  # transformers' model has one vocabulary for prompts and texts
+        prompts = model.encoder.text_encoder.embed_tokens.weight
+        prompts.copy_(embedding[: len(prompts)])
+    model.head.softcap = None
     model.keeps_packed = True  # as a pipeline does
     return model
 
 
 def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
-    """transformers' own, of the same parts; it has one vocabulary for both sides."""
+    """transformers' own, of the same parts with the same weights."""
     encoder, decoder = model.config.encoder_config, model.config.decoder_config
     names = ("d_model", "max_position_embeddings", *(f"{side}_{name}" for side in ("encoder", "decoder") for name in (
         "layers", "attention_heads", "ffn_dim")))  # fmt: skip
@@ -54,9 +64,17 @@ def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
             **special,
         },
     )
-    torch.manual_seed(0)
     baseline = Florence2ForConditionalGeneration(config).eval()
-    _spread(baseline.get_input_embeddings().weight, special["eos_token_id"])
+    parts = baseline.model
+    for theirs, ours in (
+        (parts.vision_tower, model.encoder.vision_tower),
+        (parts.multi_modal_projector, model.encoder.projector),
+        (parts.language_model.decoder, model.decoder),
+    ):
+        theirs.load_state_dict(ours.state_dict())
+    encoder_weights = model.encoder.text_encoder.state_dict()
+    encoder_weights["embed_tokens.weight"] = model.decoder.embed_tokens.weight
+    parts.language_model.encoder.load_state_dict(encoder_weights)
     for name, value in special.items():
         setattr(baseline.generation_config, name, value)
     baseline.generation_config.decoder_start_token_id = decoder.decoder_start_token_id
@@ -79,75 +97,97 @@ def make_inputs(model: Captioner, image_size_px: int) -> dict[str, Tensor]:
     }
 
 
-def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
-    """What a decoding step must read at least: the decoder's weights, the head's rows, both caches, on average."""
-    decoder = model.config.decoder_config
+def weights_of_a_step(model: Captioner, num_rows: int) -> int:
+    """The decoder's layers, without what is computed once a sample, and so many rows of the head."""
     layers = sum(parameter.numel() for parameter in model.decoder.layers.parameters())
     unused = sum(
         projection.weight.numel()
         for layer in model.decoder.layers
         for projection in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)  # their result is cached
     )
+    return layers - unused + num_rows * int(model.config.decoder_config.d_model)
+
+
+def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
+    """What a decoding step must read at least: the weights and both caches, on average."""
+    decoder = model.config.decoder_config
     across = 2 * decoder.decoder_layers * BATCH_SIZE * num_positions * decoder.d_model
     own = 2 * decoder.decoder_layers * BATCH_SIZE * NUM_BEAMS * num_new_tokens / 2 * decoder.d_model
-    return (1.0 if int8 else 4.0) * (layers - unused + num_rows * decoder.d_model) + 4.0 * (across + own)
+    return (1.0 if int8 else 4.0) * weights_of_a_step(model, num_rows) + 4.0 * (across + own)
 
 
-def run_benchmark(num_new_tokens: int, image_size_px: int, repeats: int, *, uncached: bool = False) -> dict[str, Any]:
-    model = make_captioner()
-    baseline = make_baseline(model)
-    inputs = make_inputs(model, image_size_px)
-    vocab_size = model.config.vocab_size
-    allowed = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
+def encoding_seconds(model: Captioner, inputs: dict[str, Tensor], quantise: str | None) -> float:
+    model.quantise = quantise
+    return alternate({"encode": lambda: model.encode(**inputs)}, 3).best("encode")
+
+
+def make_variants(model: Captioner, inputs: dict[str, Tensor], num_new_tokens: int) -> dict[str, Run]:
+    """Everything that can be measured, by name."""
     settings = {"num_beams": NUM_BEAMS, "max_new_tokens": num_new_tokens}
+    allowed = torch.randperm(model.config.vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
+    cap = model.config.decoder_config.logit_softcap
+    baseline = make_baseline(model)
     with torch.inference_mode():
         num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
-    num_image_tokens = num_positions - NUM_PROMPT_TOKENS
-    image = torch.full((BATCH_SIZE, num_image_tokens), baseline.config.image_token_id)
+    image = torch.full((BATCH_SIZE, num_positions - NUM_PROMPT_TOKENS), baseline.config.image_token_id)
     theirs = {**inputs, "input_ids": torch.cat([image, inputs["input_ids"]], dim=1)}
 
-    def ours(quantise: str | None, **options: Any) -> Tensor:
-        model.quantise = quantise
+    def ours(quantise: str | None, softcap: float | None = None, **options: Any) -> Tensor:
+        model.quantise, model.head.softcap = quantise, softcap
         return model.generate(**inputs, **settings, **options)
 
-    variants = {
+    return {
         BASELINE: lambda: baseline.generate(**theirs, **settings, use_cache=True, do_sample=False),
         "float32": lambda: ours(None),
         "shortlist": lambda: ours(None, allowed_tokens=allowed),
         "int8": lambda: ours("int8"),
         "int8, shortlist": lambda: ours("int8", allowed_tokens=allowed),
+        "float32, capped": lambda: ours(None, cap),
+        "int8, shortlist, capped": lambda: ours("int8", cap, allowed_tokens=allowed),
+        "uncached": lambda: ours(None, use_cache=False),
     }
-    if uncached:
-        variants["uncached"] = lambda: ours(None, use_cache=False)
-    sizes = {"float32": (vocab_size, False), "shortlist": (NUM_SHORTLISTED, False)}
-    sizes |= {"int8": (vocab_size, True), "int8, shortlist": (NUM_SHORTLISTED, True)}
+
+
+def run_benchmark(names: Sequence[str], num_new_tokens: int, image_size_px: int, repeats: int) -> dict[str, Any]:
+    model = make_captioner()
+    inputs = make_inputs(model, image_size_px)
+    known = make_variants(model, inputs, num_new_tokens)
+    variants = {name: known[name] for name in (BASELINE, *names)}
     with torch.inference_mode():
-        for name in list(variants)[1:5]:
+        for name in names:
             variants[name]()  # measured and packed once; a process that captions does so for its first batch
-        copied = copy_bytes_per_second()
+        copied, multiplied = copy_bytes_per_second(), product_flops_per_second()
         timings = alternate(variants, repeats)
-        encoding = alternate({"encode": lambda: model.encoder(**inputs)}, 3).best("encode")
+        encoding = {kind: encoding_seconds(model, inputs, kind) for kind in (None, "int8")}
+        num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
     rows = []
-    for name in list(variants)[1:]:
+    for name in names:
         if timings.results[name].shape[1] != 1 + num_new_tokens:
             raise AssertionError(f"{name}: a sequence ended early")
         found: dict[str, Any] = {"seconds": round(timings.best(name), 3), **timings.ratio(name, BASELINE)}
-        if name in sizes:
-            num_rows, int8 = sizes[name]
+        if name != "uncached":
+            int8, num_rows = "int8" in name, NUM_SHORTLISTED if "shortlist" in name else model.config.vocab_size
             read = bytes_of_a_step(model, num_rows, num_positions, num_new_tokens, int8=int8)
-            rate = read * num_new_tokens / (timings.best(name) - encoding)
-            found |= {"share of limit": round(rate / copied, 3), "limit": "copy bandwidth", "target": TARGETS.get(name)}
+            steps = num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])  # a second
+            flops = 2 * BATCH_SIZE * NUM_BEAMS * weights_of_a_step(model, num_rows)
+            found |= {"share of limit": round(steps * read / copied, 3), "limit": "copy bandwidth"}
+            found |= {"target": TARGETS.get(name), "share of product": round(steps * flops / multiplied, 3)}
         rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
     tokens = timings.results
+    same = {
+        name: bool(torch.equal(tokens[name], tokens[BASELINE])) for name in ("float32", "uncached") if name in names
+    }
     return {
         "num_new_tokens": num_new_tokens,
         "image_size_px": image_size_px,
         "num_threads": torch.get_num_threads(),
         "repeats": repeats,
         "copy GB/s": round(copied / 1e9, 2),
-        "encoding seconds": round(encoding, 3),
+        "product GFLOPS": round(multiplied / 1e9, 1),
+        "encoding seconds": round(encoding[None], 3),
+        "encoding seconds, int8": round(encoding["int8"], 3),
         f"{BASELINE} seconds": round(timings.best(BASELINE), 3),
-        "same tokens without a cache": bool(torch.equal(tokens["float32"], tokens["uncached"])) if uncached else None,
+        "transformers' tokens": same,
         "rows": rows,
     }
 
@@ -156,21 +196,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="16 new tokens, two repeats")
     parser.add_argument("--repeats", type=int, default=None)
-    parser.add_argument("--uncached", action="store_true", help="also without any cache, and whether tokens are equal")
+    parser.add_argument("--only", action="append", help="one of ours, such as 'float32'; may be given several times")
+    parser.add_argument("--uncached", action="store_true", help="also without any cache")
+    parser.add_argument("--capped", action="store_true", help="also with the soft cap that the captioners have")
     parser.add_argument("--image-size-px", type=int, default=224)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     repeats = options.repeats or (2 if options.quick else 3)
-    result = run_benchmark(16 if options.quick else 64, options.image_size_px, repeats, uncached=options.uncached)
+    names = options.only or list(OURS)
+    names += [name for name in CAPPED if options.capped]
+    names += ["uncached"] if options.uncached else []
+    result = run_benchmark(names, 16 if options.quick else 64, options.image_size_px, repeats)
     if options.json:
         print(json.dumps(result))
         return
     rows = result.pop("rows")
     print("  ".join(f"{name}: {value}" for name, value in result.items() if value is not None))
-    columns = ["seconds", "ratio", "low", "high", "target", "share of limit"]
-    print(f"{'':28}" + "".join(f"{column:>16}" for column in columns))
+    columns = ["seconds", "ratio", "low", "high", "target", "share of limit", "share of product"]
+    print(f"{'':28}" + "".join(f"{column:>18}" for column in columns))
     for found in rows:
-        print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>16}" for column in columns))
+        print(f"{found['name']:28}" + "".join(f"{found.get(column) or '':>18}" for column in columns))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torch import Tensor
 from babelcap.coverage import CAPTION, Style
 from babelcap.models import Captioner, load, load_model
 from babelcap.models.generation import packing
-from babelcap.models.generation.packing import plan_products
+from babelcap.models.generation.packing import encoder_products, plan_products
 from babelcap.world.annotate import Wording, training_annotations
 from babelcap.world.render import render
 from babelcap.world.scenes import draw_scene, generator
@@ -73,7 +73,7 @@ def golden_batches(folder: Path) -> tuple[Captioner, list[Batch]]:
 
 @torch.no_grad()
 def measure(model: Captioner, batches: list[Batch], quantise: str | None) -> tuple[list[list[int]], float, int]:
-    """Greedy tokens, summed loss, number of target tokens; the loss is computed by the products of decoding."""
+    """Greedy tokens, summed loss, number of target tokens; the loss is computed by the products of generation."""
     model.quantise, model.keeps_packed = quantise, True
     tokens: list[list[int]] = []
     total, number = 0.0, 0
@@ -81,7 +81,8 @@ def measure(model: Captioner, batches: list[Batch], quantise: str | None) -> tup
         room = model.config.decoder_config.max_position_embeddings - 2
         found = model.generate(**batch.inputs, num_beams=1, max_new_tokens=min(NUM_NEW_TOKENS, room))
         tokens += [[token for token in line if token != model.config.pad_token_id] for line in found.tolist()]
-        with plan_products(model, model.head_weight, len(batch.labels), 64).applied():
+        decoding = plan_products(model, model.head_weight, len(batch.labels), 64)
+        with encoder_products(model).applied(), decoding.applied():
             loss = model(**batch.inputs, labels=batch.labels, num_items_in_batch=1.0).loss
         total += float(loss)
         number += int((batch.labels != -100).sum())

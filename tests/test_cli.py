@@ -67,6 +67,14 @@ def test_help_comes_without_heavy_imports() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_captioning_imports_no_corpus_tools() -> None:
+    """A caption waits for torch and transformers; it does not wait for what reads, imports or describes corpora."""
+    unused = ["pyarrow.compute", "pandas", "matplotlib", "babelcap.data.importers", "babelcap.data.inspect.card"]
+    code = f"import sys, babelcap.models.inference\nprint([name for name in {unused!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.fixture
 def raising() -> typer.Typer:
     """The command line with a nested group whose commands fail in every way."""

@@ -74,18 +74,31 @@ def test_a_shape_is_measured_once_and_in_part() -> None:
         huge = SHAPE._replace(num_outputs=10**7)
         timings = chooser.timings(huge, 1)
         num_measured = len(measured)
-        assert max(measured) * 4 * huge.num_inputs <= choosing.MAX_MEASURED_BYTES
+        assert max(measured) * 4 * huge.num_inputs <= choosing.NEAR_BYTES
         assert timings["plain"].seconds == pytest.approx(0.001 * huge.num_outputs / max(measured))
         chooser.timings(huge, 1)
         assert len(measured) == num_measured
 
 
 def test_measuring_ends() -> None:
-    """However slow a product is, it runs twice; nothing is waited for that is not."""
+    """However slow a product is, it runs a few times; nothing is waited for that is not."""
     calls = []
     with planted(lambda kind, rows, threads: calls.append(kind) or 5.0) as chooser:
         chooser.timings(SHAPE, 1)
-    assert calls.count("plain") == 2
+    assert calls.count("plain") == choosing.MIN_ROUNDS + 1
+
+
+def test_what_streams_is_measured_on_more_than_a_cache_holds() -> None:
+    """Of a small weight, as many copies as fill it, each candidate its own; the time is that of one."""
+    shape, calls = SHAPE._replace(num_outputs=1024, num_inputs=1024), []
+    with planted(lambda kind, rows, threads: calls.append(kind) or 0.001) as chooser:
+        chooser.plan([shape] * 20, num_steps=64)
+        timings = chooser.timings(shape, 1, streams=True)
+    assert calls[:8] == ["plain"] * (choosing.CACHE_BYTES // (4 * 1024 * 1024))
+    assert timings["plain"].seconds == pytest.approx(0.001)
+    with planted(lambda kind, rows, threads: 0.001) as chooser:
+        chooser.plan([shape], num_steps=64)
+        assert [streams for _, _, streams, _ in chooser.known] == [False] * len(chooser.known)
 
 
 @pytest.mark.parametrize("kind", KNOWN)
@@ -130,6 +143,37 @@ def test_products_change_no_token(
     assert not captioner.head.products
     assert not any("forward" in vars(module) for module in captioner.decoder.modules())
     assert not captioner.packed_weights._packed
+
+
+def test_what_is_packed_needs_no_room_again(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second generation, and one of fewer rows, finds its products where the first one left them."""
+    model, made = make_captioner("bart"), []
+    model.keeps_packed = True
+    monkeypatch.setattr(choosing, "fastest", lambda *_: "onednn" if "onednn" in KNOWN else "weights first")
+    model.generate(**inputs, num_beams=3, max_new_tokens=10)
+    packed = sum(found.num_bytes for found in model.packed_weights._packed.values())
+    monkeypatch.setattr(packing, "MAX_BYTES", packed)
+    monkeypatch.setattr(packing, "make_product", lambda *given: made.append(given[0]) or make_product(*given))
+    for num_beams in (3, 2):
+        model.generate(**inputs, num_beams=num_beams, max_new_tokens=10)
+    assert made == []
+
+
+def test_a_quantised_encoder_multiplies_whole_numbers(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only while it encodes, and only what is large; what it gives is near to what it gave."""
+    model = make_captioner("bart")
+    with torch.no_grad():
+        exact = model.encode(**inputs).last_hidden_state
+        model.quantise = INT8
+        assert torch.equal(model.encode(**inputs).last_hidden_state, exact)
+        monkeypatch.setattr(packing, "MIN_INT8_WEIGHTS", 1)
+        rounded = model.encode(**inputs).last_hidden_state
+    assert 0 < (rounded - exact).norm() < 0.1 * exact.norm()
+    assert not any("forward" in vars(module) for module in model.encoder.modules())
 
 
 def test_packed_weights_follow_the_weights(

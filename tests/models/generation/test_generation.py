@@ -9,7 +9,7 @@ from torch import Tensor
 
 from babelcap.errors import UserError
 from babelcap.models import Captioner
-from babelcap.models.generation.candidates import top_scores
+from babelcap.models.generation.candidates import log_sum_exp, top_scores
 from babelcap.models.generation.generate import pad_after_end
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -113,6 +113,13 @@ def test_the_best_scores(width: int) -> None:
     ours, where = top_scores(scores, 8)
     assert ours.tolist() == best.tolist()
     assert where[[0, 2]].tolist() == places[[0, 2]].tolist()
+
+
+def test_the_sum_is_that_of_torch_and_of_nothing_is_nothing() -> None:
+    logits = torch.randn(4, 300, generator=torch.Generator().manual_seed(0)) * 20
+    logits[1, ::2] = -torch.inf
+    logits[2] = -torch.inf
+    torch.testing.assert_close(log_sum_exp(logits), logits.logsumexp(dim=-1))
 
 
 def test_a_large_vocabulary(make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]) -> None:

@@ -1,7 +1,8 @@
 """A captioner whose decoder's weights are stored as whole numbers: NAME in int8, NAME.scales beside it, w = scale q.
 
-The weights that every step of decoding reads are rounded, the head among them; the encoder stays as it is. Loaded, they
-are floats again, of the rounded values, so that all but decoding, which multiplies whole numbers, goes on as usual.
+The weights that every step of decoding reads are rounded, the head among them; the encoder's are stored as they are.
+Loaded, they are floats again, of the rounded values, so that all but generation, which multiplies whole numbers, goes
+on as usual.
 """
 
 import shutil
@@ -13,7 +14,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.card import write_card
 from babelcap.models.checkpoints.files import CAPTIONER_FILES, CARD_FILE, INDEX_FILE, WEIGHTS_FILE
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.weights import SCALES
@@ -40,6 +40,8 @@ def check_quantise(kind: str | None) -> str | None:
 
 def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) -> Quantised:
     """Everything else in the folder goes along: processor, shortlists, the account of its surgery."""
+    from babelcap.models.checkpoints.card import write_card  # with pyarrow's functions, which loading does not need
+
     check_quantise(kind)
     model = load_model(source, dtype=torch.float32)
     if model.config.quantise is not None:

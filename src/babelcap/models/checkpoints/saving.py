@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from babelcap.models.checkpoints.card import write_card
 from babelcap.models.checkpoints.files import OTHER_FILES, SURGERY_FILE
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.checkpoints.weights import without_progress_bar
@@ -20,6 +19,8 @@ def save_captioner(
     overwrite: bool = False,
 ) -> None:
     """Whole or not at all. What its surgery said of the model's sources goes along; `name` is its card's heading."""
+    from babelcap.models.checkpoints.card import write_card  # with pyarrow's functions, which loading does not need
+
     with atomic_folder(output, overwrite=overwrite) as folder:
         with without_progress_bar():
             model.save_pretrained(folder)

@@ -44,7 +44,8 @@ class GrowingLayer(DynamicLayer):
     def move_rows(self, sources: Tensor, targets: Tensor, first: int) -> None:
         """Rows take over another row's states from a position on; before it they are the same."""
         for states in (self.keys, self.values):
-            states[targets, :, first:] = states[sources, :, first:]
+            ends = states[:, :, first:]
+            ends.index_copy_(0, targets, ends.index_select(0, sources))
 
 
 class BeamCache(DynamicCache):
@@ -59,6 +60,10 @@ class BeamCache(DynamicCache):
 
     def __init__(self, config: PreTrainedConfig, max_length: int | None) -> None:
         """A window that no sequence outgrows is none; of an unknown length, all windows stay."""
+        if getattr(config, "sliding_window", None) is None:  # transformers copies a configuration to look for windows
+            super().__init__()
+            self.layers = [GrowingLayer() for _ in range(config.num_hidden_layers)]
+            return
         super().__init__(config=config)
         self.layers = [
             GrowingLayer() if not layer.is_sliding or (max_length or math.inf) < layer.sliding_window else layer

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from babelcap.errors import UserError
 
-BLOCK_SIZE = 256  # scores looked through at once for the best
+BLOCK_SIZE = 64  # scores looked through at once for the best
 CHUNK_OUTPUTS = 2**15  # rows of the head multiplied at once: some megabytes of logits
 
 
@@ -31,7 +31,7 @@ def best_tokens(
         scores.append(found)
         places.append(where + start)
         if normalised:
-            totals.append(logits.logsumexp(dim=-1))
+            totals.append(log_sum_exp(logits))
     best, chosen = torch.cat(scores, dim=1).topk(min(number, sum(part.shape[1] for part in scores)))
     if not torch.isfinite(best[:, 0]).all():
         raise not_finite()
@@ -41,6 +41,13 @@ def best_tokens(
             raise not_finite()
         best = best - total[:, None]
     return best, torch.cat(places, dim=1).gather(1, chosen)
+
+
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """[rows, tokens] -> [rows], by the fused log-softmax: the best logit, less its log-probability."""
+    best = logits.amax(dim=-1)
+    total = best - logits.log_softmax(dim=-1).amax(dim=-1)
+    return torch.where(best == -torch.inf, best, total)  # where no token of these may follow
 
 
 def not_finite() -> UserError:
@@ -59,13 +66,15 @@ def top_scores(scores: Tensor, number: int) -> tuple[Tensor, Tensor]:
         values, indices = scores.topk(number)
         return values, indices
     num_blocked = scores.shape[1] // BLOCK_SIZE * BLOCK_SIZE
-    maxima = scores[:, :num_blocked].unflatten(1, (-1, BLOCK_SIZE)).amax(dim=-1)
+    blocked = scores[:, :num_blocked].unflatten(1, (-1, BLOCK_SIZE))
+    maxima = blocked.amax(dim=-1)
     blocks = maxima.topk(min(number, maxima.shape[1])).indices
-    inside = torch.arange(BLOCK_SIZE, device=scores.device)
-    rest = torch.arange(num_blocked, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    places = torch.cat([(blocks[..., None] * BLOCK_SIZE + inside).flatten(1), rest], dim=1)
-    best, chosen = scores.gather(1, places).topk(number)
-    return best, places.gather(1, chosen)
+    inside = blocked.gather(1, blocks[..., None].expand(-1, -1, BLOCK_SIZE)).flatten(1)
+    best, chosen = torch.cat([inside, scores[:, num_blocked:]], dim=1).topk(number)
+    behind = chosen - inside.shape[1]  # where it is not negative, behind the last whole block
+    block = blocks.gather(1, (chosen // BLOCK_SIZE).clamp_(max=blocks.shape[1] - 1))
+    places = torch.where(behind < 0, block * BLOCK_SIZE + chosen % BLOCK_SIZE, num_blocked + behind)
+    return best, places
 
 
 def allowed_options(

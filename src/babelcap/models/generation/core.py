@@ -16,6 +16,7 @@ from babelcap.coverage import Coverage, Pair, Style
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.processor import CaptionProcessor, image_name
 from babelcap.models.generation.generate import PlannedSearch, after_end
+from babelcap.models.generation.packing import encoder_products
 from babelcap.models.generation.preparing import (
     EncodedImage,
     EncodedImages,
@@ -237,7 +238,8 @@ class GenerationCore:
     @torch.no_grad()
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """[images, 3, size, size] -> image tokens, as requests take them."""
-        return self.model.encode_images(pixels.to(self.model.device, self.model.dtype))
+        with encoder_products(self.model).applied():
+            return self.model.encode_images(pixels.to(self.model.device, self.model.dtype))
 
     @torch.no_grad()
     def _encode(self, batch: Sequence[Prepared], encoded: EncodedImages) -> tuple[Tensor, Tensor]:
@@ -248,7 +250,7 @@ class GenerationCore:
         rows = {keys[place]: row for row, place in enumerate(sorted(places.values()))}
         inputs = self.processor.pad_prompts([item.prompt_ids for item in different])
         features, device = stack_features(different, encoded), self.model.device
-        outputs = self.model.encoder(
+        outputs = self.model.encode(
             **{name: tensor.to(device) for name, tensor in inputs.items()},
             image_features=None if features is None else features.to(device, self.model.dtype),
         )

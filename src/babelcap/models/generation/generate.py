@@ -17,7 +17,7 @@ from transformers import GenerationConfig
 
 from babelcap.errors import UserError
 from babelcap.models.generation.hooks import TransformersHooks
-from babelcap.models.generation.packing import FastProducts, PackedWeights, plan_products
+from babelcap.models.generation.packing import FastProducts, PackedWeights, encoder_products, plan_products
 from babelcap.models.generation.rolling import RollingDecoder, Sample
 from babelcap.models.generation.rules import INPUTS, as_list, search_rules
 from babelcap.models.generation.searching import SearchRules
@@ -120,6 +120,11 @@ class CaptionerGeneration(TransformersHooks):
         outputs.sequences = sequences
         return outputs
 
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        """The encoder's outputs as generation wants them; a quantised model's encoder multiplies whole numbers."""
+        with encoder_products(self).applied():
+            return self.encoder(*args, **kwargs)
+
     def own_rules(self, kwargs: dict[str, Any]) -> SearchRules | None:
         """Of our own search. Where a decoder's windows are shorter than a text, transformers' caches are needed."""
         given = {name: value for name, value in kwargs.items() if name not in (*INPUTS, "shortlist")}
@@ -134,7 +139,7 @@ class CaptionerGeneration(TransformersHooks):
         mask = kwargs.get("attention_mask")
         if encoded is None:
             inputs = {name: kwargs.get(name) for name in ("pixel_values", "image_features")}
-            encoded = self.encoder(input_ids, attention_mask=mask, **inputs)
+            encoded = self.encode(input_ids, attention_mask=mask, **inputs)
         states, encoder_mask = encoder_states_and_mask(encoded, mask)
         if encoder_mask is None:
             encoder_mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)

@@ -14,6 +14,9 @@ from babelcap.models.generation.candidates import BLOCK_SIZE, not_finite, top_sc
 
 
 class TransformersHooks(GenerationMixin):
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """After every step. A number that is none would go on as text; one reduction finds it before it is chosen."""
         if not torch.isfinite(outputs.logits.amax()):
@@ -34,7 +37,7 @@ class TransformersHooks(GenerationMixin):
         inputs = {name: model_kwargs.pop(name, None) for name in ("pixel_values", "image_features")}
         if model_kwargs.get("encoder_outputs") is None:
             mask = model_kwargs.get("attention_mask")
-            model_kwargs["encoder_outputs"] = self.encoder(inputs_tensor, attention_mask=mask, **inputs)
+            model_kwargs["encoder_outputs"] = self.encode(inputs_tensor, attention_mask=mask, **inputs)
         return model_kwargs
 
     def _expand_inputs_for_generation(

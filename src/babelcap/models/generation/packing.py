@@ -12,9 +12,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from babelcap.models.generation.bart_step import joined_layers
 from babelcap.models.generation.candidates import chunk_bounds
 from babelcap.models.generation.choosing import CHOOSER, Shape
-from babelcap.models.generation.products import INT8, KINDS, MIN_INT8_WEIGHTS, PLAIN, Product, can_choose, make_product
+from babelcap.models.generation.products import (
+    INT8,
+    KINDS,
+    MIN_INT8_WEIGHTS,
+    MKL,
+    PLAIN,
+    Product,
+    can_choose,
+    make_product,
+)
 from babelcap.models.generation.shortlist import Shortlist
 
 MAX_BYTES = 2**30  # of copies; the decoder layers and the whole head of the 0.4B size fit
@@ -24,9 +34,12 @@ MIN_STEPS = 8  # before, choosing costs more than it saves
 ONCE_A_SAMPLE = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # no part of a step: their results are cached
 
 
+Place = tuple[tuple[int, ...], int | None]  # which weights, and the first of their rows
+
+
 class Packed(NamedTuple):
-    weight: "weakref.ref[Tensor]"
-    version: int
+    weights: list["weakref.ref[Tensor]"]
+    versions: list[int]
     num_bytes: int
     product: Product
 
@@ -35,7 +48,7 @@ class PackedWeights:
     """Products by weight, kind and number of rows. A weight that changed or is gone is packed anew."""
 
     def __init__(self) -> None:
-        self._packed: dict[tuple[int, int | None, str, int], Packed] = {}
+        self._packed: dict[tuple[tuple[int, ...], int | None, str, int], Packed] = {}  # by place, kind, rows
         self._shortlists: dict[tuple[bytes, frozenset[int], int, int], Shortlist] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PackedWeights":
@@ -58,24 +71,48 @@ class PackedWeights:
         return self._shortlists[key]
 
     def product(
-        self, kind: str, weight: Tensor, bias: Tensor | None, num_rows: int, rows: slice = slice(None)
+        self,
+        kind: str,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor | None],
+        num_rows: int,
+        rows: slice = slice(None),
     ) -> Product:
-        """Of some rows of a weight. Where there is no room left for a copy, the plain one."""
+        """Of some rows of one weight, or of several one under the other. Without room for a copy, the plain one."""
         self._forget_changed()
-        num_bytes = KINDS[kind].bytes_a_weight * weight[rows].numel()
+        place = (tuple(map(id, weights)), rows.start)
+        known = self._known(place, kind, num_rows)
+        if known is not None:
+            return known.product
+        size = sum(weight[rows].numel() for weight in weights)
+        num_bytes = size * (KINDS[kind].bytes_a_weight or (4 if len(weights) > 1 else 0))
         if kind != INT8 and num_bytes and num_bytes + sum(kept.num_bytes for kept in self._packed.values()) > MAX_BYTES:
             kind, num_bytes = PLAIN, 0
-        key = (id(weight), rows.start, kind, 0 if kind == INT8 else num_rows)
-        if key not in self._packed:
-            product = make_product(kind, weight[rows], bias, num_rows)
-            self._packed[key] = Packed(weakref.ref(weight), _version(weight), num_bytes, product)
-        return self._packed[key].product
+        whole = torch.cat([weight[rows] for weight in weights]) if len(weights) > 1 else weights[0][rows]
+        versions = [_version(weight) for weight in weights]
+        product = make_product(kind, whole, _joined(biases), num_rows)
+        packed = Packed([weakref.ref(weight) for weight in weights], versions, num_bytes, product)
+        self._packed[(*place, kind, num_rows)] = packed
+        return product
+
+    def _known(self, place: Place, kind: str, num_rows: int) -> Packed | None:
+        """What was packed for more rows serves fewer, but for MKL, whose layout is of one number of rows."""
+        for (*of, of_kind, of_rows), packed in self._packed.items():
+            is_enough = of_rows == num_rows or (kind != MKL and of_rows > num_rows) or kind == INT8
+            if tuple(of) == place and of_kind == kind and is_enough:
+                return packed
+        return None
 
     def _forget_changed(self) -> None:
         for key, packed in list(self._packed.items()):
-            weight = packed.weight()
-            if weight is None or _version(weight) != packed.version:
+            weights = [weight() for weight in packed.weights]
+            if [None if weight is None else _version(weight) for weight in weights] != packed.versions:
                 del self._packed[key]
+
+
+def _joined(biases: Sequence[Tensor | None]) -> Tensor | None:
+    given = [bias for bias in biases if bias is not None]
+    return torch.cat(given) if len(given) > 1 else next(iter(given), None)
 
 
 def step_layers(model: Any) -> dict[str, nn.Linear]:
@@ -100,6 +137,7 @@ class FastProducts(NamedTuple):
     head: Any
     head_products: Sequence[Product] = ()
     layers: Sequence[tuple[nn.Linear, Product]] = ()
+    joined: Sequence[Product] = ()  # for each layer of a BART decoder: queries, keys and values (bart_step.py)
     num_threads: int | None = None  # that a step is planned for
 
     @contextmanager
@@ -124,29 +162,55 @@ class FastProducts(NamedTuple):
 def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int) -> FastProducts:
     """For a generation with so many rows and at most so many steps. The head is packed in the chunks that it is
     multiplied in."""
-    quantised, kept = model.quantise == INT8, model.packed_weights
+    quantised, kept = model.quantise == INT8 and KINDS[INT8].is_known(), model.packed_weights
     layers = [layer for layer in step_layers(model).values() if "forward" not in vars(layer)]
     is_worth_it = num_rows > 0 and (quantised or num_steps >= MIN_STEPS)
     if not is_worth_it or not all(can_choose(w, num_rows) for w in [head_weight, *(layer.weight for layer in layers)]):
         return FastProducts(model.head)
+    joined = joined_layers(model.decoder)
+    if not quantised:  # a prompt is multiplied in the usual way; rounded, it is as what follows it
+        layers = [layer for layer in layers if not any(layer in parts for parts in joined)]
+    groups = [*joined, *((layer,) for layer in layers)]
     bounds = list(chunk_bounds(len(head_weight)))
-    head_shapes = [Shape(end - start, head_weight.shape[1], False, num_rows) for start, end in bounds]
-    layer_shapes = [Shape(layer.out_features, layer.in_features, layer.bias is not None, num_rows) for layer in layers]
-    rounded = {shape for shape in layer_shapes if shape.num_outputs * shape.num_inputs >= MIN_INT8_WEIGHTS}
-    if model.keeps_packed:
-        num_steps *= KEPT_CALLS
-    plan = CHOOSER.plan(
-        [*layer_shapes, *head_shapes], num_steps, rounded={*rounded, *head_shapes} if quantised else set()
-    )
-    head_products = [
-        kept.product(plan.kinds[shape], head_weight, None, num_rows, slice(*rows))
-        for shape, rows in zip(head_shapes, bounds, strict=True)
-    ]
+    head_shape = Shape(bounds[0][1], head_weight.shape[1], False, num_rows)
+    shapes = [_shape(group, num_rows) for group in groups]
+    is_rounded = [quantised and group[0].weight.numel() >= MIN_INT8_WEIGHTS for group in groups]
+    exact = [shape for shape, rounded in zip(shapes, is_rounded, strict=True) if not rounded]
+    rounded = [shape for shape, rounded in zip(shapes, is_rounded, strict=True) if rounded]
+    (rounded if quantised else exact).extend([head_shape] * len(bounds))
+    plan = CHOOSER.plan(exact, num_steps * (KEPT_CALLS if model.keeps_packed else 1), rounded=rounded)
+    head_kind = INT8 if quantised else plan.kinds[head_shape]
+    head_products = [kept.product(head_kind, [head_weight], [None], num_rows, slice(*rows)) for rows in bounds]
     products = [
-        kept.product(plan.kinds[shape], layer.weight, layer.bias, num_rows)
-        for layer, shape in zip(layers, layer_shapes, strict=True)
+        kept.product(
+            INT8 if rounded else plan.kinds[shape],
+            [layer.weight for layer in group],
+            [layer.bias for layer in group],
+            num_rows,
+        )
+        for group, shape, rounded in zip(groups, shapes, is_rounded, strict=True)
     ]
-    return FastProducts(model.head, head_products, list(zip(layers, products, strict=True)), plan.num_threads)
+    own = list(zip(layers, products[len(joined) :], strict=True))
+    return FastProducts(model.head, head_products, own, products[: len(joined)], plan.num_threads)
+
+
+@torch.no_grad()
+def encoder_products(model: Any) -> FastProducts:
+    """For the encoder of a quantised model: its large layers multiply whole numbers too; otherwise as usual."""
+    if model.quantise != INT8 or not KINDS[INT8].is_known():
+        return FastProducts(model.head)
+    layers = [
+        module
+        for module in model.encoder.modules()
+        if isinstance(module, nn.Linear) and module.weight.numel() >= MIN_INT8_WEIGHTS and can_choose(module.weight, 1)
+    ]
+    products = [model.packed_weights.product(INT8, [layer.weight], [layer.bias], 1) for layer in layers]
+    return FastProducts(model.head, layers=list(zip(layers, products, strict=True)))
+
+
+def _shape(group: Sequence[nn.Linear], num_rows: int) -> Shape:
+    num_outputs = sum(layer.out_features for layer in group)
+    return Shape(num_outputs, group[0].in_features, group[0].bias is not None, num_rows)
 
 
 def _version(weight: Tensor) -> int:

@@ -59,8 +59,9 @@ def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
     largest, zero = (127, 128) if _has_exact_sums() else (63, 64)
 
     def multiply(states: Tensor) -> Tensor:
-        scale = states.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(largest)
-        whole = torch.round(states / scale).add_(zero).to(torch.uint8)
+        highest, lowest = states.amax(dim=-1, keepdim=True), states.amin(dim=-1, keepdim=True)
+        scale = torch.maximum(highest, lowest.neg_()).clamp_(min=1e-12).div_(largest)
+        whole = (states / scale).add_(zero + 0.5).to(torch.uint8)  # cut off: rounded, for all are positive
         found = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )

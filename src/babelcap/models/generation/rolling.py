@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from babelcap.models.generation.bart_step import bart_step
 from babelcap.models.generation.caches import generation_cache
 from babelcap.models.generation.candidates import allowed_options, best_tokens
 from babelcap.models.generation.packing import FastProducts
@@ -123,9 +124,19 @@ class RollingDecoder:
     @torch.no_grad()
     def _step(self) -> None:
         slots, searches = self.slots, [live.search for live in self.live]
-        ids = torch.tensor([[beam.tokens[-1]] for search in searches for beam in search.running])
+        ids = torch.tensor([beam.tokens[-1] for search in searches for beam in search.running])
         ids = self._vocabulary(ids.to(slots.encoder_mask.device))
-        width = self.model.config.decoder_config.encoder_hidden_size
+        if self.products.joined:
+            states = bart_step(self.model.decoder, self.products.joined, ids, slots)
+        else:
+            states = self._decoded(ids[:, None])
+        origins = self._advance(searches, states, rows_a_sample=self.rules.num_beams)
+        if self.rules.num_beams > 1:
+            slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
+
+    def _decoded(self, ids: Tensor) -> Tensor:
+        """The states behind one new token in each row, by the decoder itself."""
+        slots, width = self.slots, self.model.config.decoder_config.encoder_hidden_size
         nothing = torch.zeros(1, dtype=self.model.dtype, device=ids.device)  # what was encoded is cached across
         decoded = self.model.decoder(
             input_ids=ids,
@@ -136,9 +147,8 @@ class RollingDecoder:
             past_key_values=slots.cache,
             use_cache=True,
         )
-        origins = self._advance(searches, decoded.last_hidden_state[:, -1], rows_a_sample=self.rules.num_beams)
-        if self.rules.num_beams > 1:
-            slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
+        states: Tensor = decoded.last_hidden_state[:, -1]
+        return states
 
     @torch.no_grad()
     def _advance(self, searches: Sequence[Search], states: Tensor, *, rows_a_sample: int) -> list[int]:

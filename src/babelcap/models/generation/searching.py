@@ -6,6 +6,7 @@ sum of log p / (number of generated tokens) ** length_penalty. Nothing here know
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 UNLIKELY = -1.0e9  # of beams that are copies of the first, before they differ
@@ -71,14 +72,18 @@ class Search:
         """One step: the best continuations of all beams become beams. For each new one, the one that it continues."""
         rules, length = self.rules, self.length + 1
         candidates = [
-            (Beam((*beam.tokens, token), beam.score + part, (*beam.parts, part)), number)
+            (beam.score + part, number, part, token)
             for number, (beam, following) in enumerate(zip(self.running, options, strict=True))
             for part, token in following
         ]
-        candidates.sort(key=lambda candidate: -candidate[0].score)
+        candidates.sort(key=itemgetter(0), reverse=True)  # of equal scores, the first stays first
+        best = [
+            (Beam((*self.running[number].tokens, token), score, (*self.running[number].parts, part)), number)
+            for score, number, part, token in candidates[: rules.num_candidates]
+        ]
         going_on: list[tuple[Beam, int]] = []
         ending: list[tuple[Beam, int]] = []
-        for place, (beam, number) in enumerate(candidates[: rules.num_candidates]):
+        for place, (beam, number) in enumerate(best):
             if beam.tokens[-1] not in rules.ends and length < rules.max_length:
                 going_on.append((beam, number))
                 continue

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from babelcap.data.feed.text import encode_prefix
-from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.languages import find_language
 from babelcap.models.checkpoints.files import SHORTLIST_FILES
@@ -20,6 +19,8 @@ from babelcap.storage import read_json_object, require_manifest, update_manifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from babelcap.data.store.store import Corpus
 
 FOLDER = "shortlists"  # beside the model's weights, a file for each language
 TEXTS_AT_ONCE = 1000
@@ -32,7 +33,7 @@ class Shortlist:
         allowed = allowed.to(weight.device, torch.long).flatten().unique()
         others = torch.tensor(sorted(set(only_read)), dtype=torch.long, device=weight.device)
         self.ids = torch.cat([allowed, others]).unique()
-        self.blocked = ~torch.isin(self.ids, allowed)
+        self.blocked = (~torch.isin(self.ids, allowed)).nonzero().flatten()  # places of what may only be read
         self.weight = weight.detach()[self.ids]
 
     def to(self, device: torch.device) -> None:
@@ -76,7 +77,7 @@ def check_ids(ids: Tensor, vocab_size: int, field: str) -> None:
 
 
 def build_shortlist(
-    corpus: Corpus, language: str, tokenizer: "PreTrainedTokenizerBase", *, split: str | None = None
+    corpus: "Corpus", language: str, tokenizer: "PreTrainedTokenizerBase", *, split: str | None = None
 ) -> list[int]:
     """The ids of every token in the corpus' texts of a language, with the special tokens and the language's prefix."""
     entry = find_language(language, corpus.coverage.languages)

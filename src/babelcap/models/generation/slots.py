@@ -29,6 +29,7 @@ class Slots:
         self.cache = generation_cache(config, max_length)
         self.starts: list[int] = []  # of each sample, the column of its first token
         self.encoder_mask = torch.ones(0, 0, device=device)
+        self._across_mask: Tensor | None = None
 
     @property
     def num_columns(self) -> int:
@@ -36,7 +37,8 @@ class Slots:
 
     def positions(self) -> Tensor:
         """[rows, 1] of the tokens that come next."""
-        found = [self.num_columns - start for start in self.starts for _ in range(self.num_beams)]
+        now = self.num_columns
+        found = [now - start for start in self.starts for _ in range(self.num_beams)]
         return torch.tensor(found, device=self.encoder_mask.device)[:, None]
 
     def mask(self) -> Tensor | None:
@@ -46,6 +48,15 @@ class Slots:
         columns = torch.arange(self.num_columns + 1, device=self.encoder_mask.device)
         starts = torch.tensor(self.starts, device=columns.device).repeat_interleave(self.num_beams)
         return (columns >= starts[:, None]).long()
+
+    def own_mask(self) -> Tensor | None:
+        """The same as it is added to scores, [rows, 1, 1, columns]."""
+        mask = self.mask()
+        return None if mask is None else _added(mask)[:, None, None]
+
+    def across_mask(self) -> Tensor | None:
+        """[samples, 1, 1, encoder positions], to be added to scores."""
+        return self._across_mask
 
     def exchange(self, kept: Sequence[int], entering: Sequence[Entering]) -> None:
         """Samples `kept` stay, in this order, and others come behind them."""
@@ -81,6 +92,7 @@ class Slots:
         masks += [part.encoder_mask for part in entering]
         num_positions = max(_num_positions(mask) for mask in masks)
         self.encoder_mask = torch.cat([functional.pad(mask, (0, num_positions - mask.shape[1])) for mask in masks])
+        self._across_mask = None if bool(self.encoder_mask.all()) else _added(self.encoder_mask)[:, None, None]
         for index in [
             index
             for index, is_cached in (entering[0].cache if entering else self.cache).is_updated.items()
@@ -99,3 +111,8 @@ def _sized(states: Tensor, num_positions: int) -> Tensor:
 def _num_positions(mask: Tensor) -> int:
     """Up to the last that is attended to."""
     return int((mask != 0).any(dim=0).nonzero().max()) + 1
+
+
+def _added(mask: Tensor) -> Tensor:
+    """0 where there is something to attend to."""
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -torch.inf)
