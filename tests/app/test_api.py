@@ -119,6 +119,8 @@ def test_the_dialect_of_openais_clients(client: TestClient, engine: Engine) -> N
     lines = chat(client, "In French", stream=True).text.strip().split("\n\n")
     assert lines[-1] == "data: [DONE]"
     assert json.loads(lines[0].removeprefix("data: "))["choices"][0]["delta"]["content"] == expected
+    counted = chat(client, "In French", stream=True, stream_options={"include_usage": True}).text.split("\n\n")
+    assert json.loads(counted[-3].removeprefix("data: "))["usage"] == answer["usage"]
     assert len(chat(client, "In French", n=2).json()["choices"]) == 2
     drawn = chat(client, "In French", temperature=1.0, seed=3).json()["choices"][0]["message"]["content"]
     assert drawn == chat(client, "In French", temperature=1.0, seed=3).json()["choices"][0]["message"]["content"]

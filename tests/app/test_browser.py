@@ -21,6 +21,11 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 WIDE, NARROW = (1280, 900), (390, 844)
 PATIENCE_MS = 60_000
 RESULT = "#caption-results .bc-card"
+# The page hides what reaches beyond it, so that its width alone does not tell. What scrolls by itself may.
+CUT_OFF = """() => [...document.querySelectorAll('p, h1, h3, h4, code, td, th, label, button, img, summary')]
+.filter(node => node.checkVisibility() && !node.closest('.bc-scroll'))
+.filter(node => node.getBoundingClientRect().right > innerWidth + 1)
+.map(node => node.outerHTML.slice(0, 120))"""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(world: Path, study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     options = ("--study", str(study), "--corpus", str(world), "--max-megapixels", "4", "--max-upload-mib", "1")
     with running("app", "--model", "micro", *options, folder=tmp_path_factory.mktemp("app")) as (found, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def empty_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running("app", folder=tmp_path_factory.mktemp("empty")) as (found, _):
         yield found
 
 
@@ -56,7 +67,7 @@ def wide_page(browser: Any, address: str) -> Iterator[Any]:
 
 
 def opened_page(browser: Any, address: str, size: tuple[int, int]) -> Iterator[Any]:
-    """What must hold of every visit: nothing leaves the machine, no script fails, no sideways scrolling."""
+    """What must hold of every visit: nothing leaves the machine, no script fails, nothing reaches beyond the screen."""
     page = browser.new_page(viewport={"width": size[0], "height": size[1]})
     page.set_default_timeout(PATIENCE_MS)
     foreign: list[str] = []
@@ -67,6 +78,7 @@ def opened_page(browser: Any, address: str, size: tuple[int, int]) -> Iterator[A
     page.get_by_role("tab", name="Caption", exact=True).wait_for()
     yield page
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate(CUT_OFF) == []
     page.close()
     assert foreign == []
     assert failures == []
@@ -105,6 +117,7 @@ def test_captions_side_by_side(page: Any) -> None:
     assert heat.is_visible()
     tip = word.evaluate("node => getComputedStyle(node, '::after').content")
     assert "%" in tip
+    assert page.locator("#caption-results .bc-figure").bounding_box()["y"] >= 0  # in sight beside the word
     assert "probability" in (word.get_attribute("aria-label") or "")
     keep(page, "caption")
     page.mouse.move(0, 0)
@@ -127,10 +140,25 @@ def test_a_language_that_was_not_asked_for_is_flagged(wide_page: Any) -> None:
 def test_nothing_chosen_is_told_in_words(wide_page: Any) -> None:
     assert "No captions yet" in wide_page.locator("#caption-results").inner_text()
     wide_page.locator("#caption-run").click()
-    wide_page.get_by_text("choose a picture first").first.wait_for()
+    wide_page.get_by_text("Choose a picture first").first.wait_for()
     open_tab(wide_page, "Translate")
     wide_page.locator("#translate-run").click()
-    wide_page.get_by_text("write a text to translate first").first.wait_for()
+    wide_page.get_by_text("Write a text to translate first").first.wait_for()
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_without_study_and_corpus(browser: Any, empty_address: str, size: tuple[int, int]) -> None:
+    """What is missing and what to type; the paper's laws are there anyway."""
+    for page in opened_page(browser, empty_address, size):
+        open_tab(page, "Study")
+        page.get_by_text("babelcap app --study").wait_for()
+        open_tab(page, "Dataset")
+        page.get_by_text("babelcap app --corpus").wait_for()
+        open_tab(page, "Law")
+        page.get_by_text("what the printed digits allow").first.wait_for()
+        page.get_by_label("How much").fill("many")
+        page.locator("#law-plan").click()
+        page.get_by_text("write a number").wait_for()
 
 
 def upload(page: Any, name: str, content: bytes) -> None:

@@ -135,6 +135,8 @@ def test_every_message_is_in_the_list() -> None:
     assert {name.removesuffix(".py") for name in raising} == {message.room for message in listed}
     for room in {message.room for message in listed}:
         assert f"\n## {room}\n" in page
+    assert "texts are waiting already" in page  # of a kind of UserError
+    assert "{" not in page  # a brace at the end of a cell would be taken for its attributes, and not be shown
 
 
 def test_troubleshooting_quotes_messages_that_exist_and_has_every_room() -> None:

@@ -83,12 +83,18 @@ def law_controls(context: AppContext) -> LawControls:
     source = gr.Radio(sources, value=sources[0][1], label="Laws of", elem_id="law-source")
     form = gr.Dropdown(
         [(f"{name}: {form_of(name).formula}", name) for name in FORMS],
-        value="pst",
+        value="ps" if context.study is None else "pst",
         label="Form (of the paper's laws, ps is known)",
         elem_id="law-form",
         filterable=False,
     )
-    reading = gr.Radio(READINGS, value="conditioned", label="Loss of the study's runs", elem_id="law-reading")
+    reading = gr.Radio(
+        READINGS,
+        value="conditioned",
+        label="Loss of the study's runs",
+        visible=context.study is not None,
+        elem_id="law-reading",
+    )
     with gr.Accordion("Your own runs: a CSV file", open=False):
         table = gr.File(
             label="CSV, TSV, Parquet or runs.jsonl; columns P, S, T and a loss",
