@@ -36,18 +36,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(world: Path, study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    options = (
-        "--study",
-        str(study),
-        "--corpus",
-        str(world),
-        "--max-megapixels",
-        "4",
-        "--max-upload-mib",
-        "1",
-        *PATIENT,
-    )
-    with running("app", "--model", "micro", *options, folder=tmp_path_factory.mktemp("app")) as (found, _):
+    options = ("--study", str(study), "--corpus", str(world), "--max-megapixels", "4", "--max-upload-mib", "1")
+    with running("app", "--model", "micro", *options, *PATIENT, folder=tmp_path_factory.mktemp("app")) as (found, _):
         yield found
 
 
