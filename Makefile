@@ -67,6 +67,7 @@ captioner: $(READY)  ## make the captioner of drawn scenes that comes with babel
 
 SCREENSHOTS := docs/screenshots
 screenshots: $(READY)  ## take the pictures of docs/app.md anew
+	@fc-list :lang=zh | grep -q . || { echo "make screenshots: no font for Chinese here (Debian: apt-get install fonts-wqy-zenhei)" >&2; exit 1; }
 	mkdir -p $(SCREENSHOTS)
 	BABELCAP_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(TEST_ENV) $(BIN)/python -m pytest -m app tests/app/test_browser.py
 
