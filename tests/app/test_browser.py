@@ -1,7 +1,6 @@
 """The app in a real browser: every tab, wide and narrow, with bad uploads, and no request that leaves the machine."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from app.pictures import bad_pictures, good_pictures
 from app.servers import running
+from app.visits import NARROW, WIDE, choose_sample, keep, open_tab, opened_page
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("gradio")
@@ -18,15 +18,8 @@ pytestmark = pytest.mark.app
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WIDE, NARROW = (1280, 900), (390, 844)
-PATIENCE_MS = 300_000  # a machine that has too much to do is slow, not wrong
 PATIENT = ("--timeout", "300")
 RESULT = "#caption-results .bc-card"
-# The page hides what reaches beyond it, so that its width alone does not tell. What scrolls by itself may.
-CUT_OFF = """() => [...document.querySelectorAll('p, h1, h3, h4, code, td, th, label, button, img, summary')]
-.filter(node => node.checkVisibility() && !node.closest('.bc-scroll'))
-.filter(node => node.getBoundingClientRect().right > innerWidth + 1)
-.map(node => node.outerHTML.slice(0, 120))"""
 
 
 @pytest.fixture(scope="module")
@@ -65,42 +58,6 @@ def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator
 @pytest.fixture
 def wide_page(browser: Any, address: str) -> Iterator[Any]:
     yield from opened_page(browser, address, WIDE)
-
-
-def opened_page(browser: Any, address: str, size: tuple[int, int]) -> Iterator[Any]:
-    """What must hold of every visit: nothing leaves the machine, no script fails, nothing reaches beyond the screen."""
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-    page.set_default_timeout(PATIENCE_MS)
-    foreign: list[str] = []
-    failures: list[str] = []
-    page.on("request", lambda r: foreign.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None)
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.goto(address)
-    page.get_by_role("tab", name="Caption", exact=True).wait_for()
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    assert page.evaluate(CUT_OFF) == []
-    page.close()
-    assert foreign == []
-    assert failures == []
-
-
-def keep(page: Any, name: str) -> None:
-    """Screenshots for docs/screenshots, where they are asked for."""
-    folder = os.environ.get("BABELCAP_SCREENSHOTS")
-    if folder:
-        kind = "wide" if page.viewport_size["width"] > NARROW[0] else "narrow"
-        page.mouse.move(0, 0) if name != "caption" else None
-        page.screenshot(path=f"{folder}/{name}-{kind}.png", full_page=kind == "wide")
-
-
-def open_tab(page: Any, name: str) -> None:
-    page.locator("#tabs").get_by_role("tab", name=name, exact=True).first.click()
-
-
-def choose_sample(page: Any, tab: str) -> None:
-    page.locator(f"#{tab}-samples button").first.click()
-    page.locator(f"#{tab}-picture img").first.wait_for()
 
 
 def test_captions_side_by_side(page: Any) -> None:
