@@ -47,9 +47,6 @@ def test_a_skipped_pin_fails_with_its_reason() -> None:
 
 def test_the_citation_and_the_changelog_are_of_this_version() -> None:
     assert f"\nversion: {VERSION}\n" in (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
-    headings = [
-        line
-        for line in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("## ")
-    ]
+    changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = [line for line in changes.splitlines() if line.startswith("## ")]
     assert headings[0].split()[1] == VERSION
