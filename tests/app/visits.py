@@ -44,7 +44,7 @@ def keep(page: Any, name: str) -> None:
         if kind == "wide":  # its upper part, small enough for a page
             taken = taken.crop((0, 0, taken.width, min(taken.height, 1500)))
             taken = taken.resize((960, taken.height * 960 // taken.width), Image.Resampling.LANCZOS)
-        taken.quantize(256).save(f"{folder}/{name}-{kind}.png", optimize=True)
+        taken.save(f"{folder}/{name}-{kind}.png", optimize=True)
 
 
 def open_tab(page: Any, name: str) -> None:
