@@ -60,12 +60,14 @@ captioner: $(READY)  ## make the captioner of drawn scenes that comes with babel
 	  $(BIN)/babelcap model prepare micro-gemma-l --florence bases/florence-l-* --gemma bases/gemma-l-balanced-* -o models/micro-gemma-l; }
 	test -e corpora/world-8000 || $(BIN)/babelcap world make -o corpora/world-8000 --config configs/micro/world.toml --images 8000
 	$(BIN)/babelcap train configs/micro/captioner.toml
-	rm -rf $(SHIPPED) && $(BIN)/babelcap model import runs/micro/budget-000800/model -o $(SHIPPED) --dtype float16
+	rm -rf build/captioner && $(BIN)/babelcap model import runs/micro/budget-000800/model -o build/captioner --dtype float16
+	rm -rf $(SHIPPED) && mv build/captioner $(SHIPPED)
 	$(BIN)/babelcap model shortlist corpora/world-8000 --model $(SHIPPED) $(foreach code,en de fr es ru zh,--language $(code))
 	cp configs/micro/captioner-card.md $(SHIPPED)/README.md
 
 SCREENSHOTS := docs/screenshots
 screenshots: $(READY)  ## take the pictures of docs/app.md anew
+	@fc-list :lang=zh | grep -q . || { echo "make screenshots: no font for Chinese here (Debian: apt-get install fonts-wqy-zenhei)" >&2; exit 1; }
 	mkdir -p $(SCREENSHOTS)
 	BABELCAP_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(TEST_ENV) $(BIN)/python -m pytest -m app tests/app/test_browser.py
 

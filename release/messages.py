@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,20 @@ class Message(NamedTuple):
 
 
 @functools.cache
+def error_names() -> frozenset[str]:
+    """UserError and what is made of it."""
+    bases = {
+        name: set(re.findall(r"\w+", above))
+        for path in SOURCE.rglob("*.py")
+        for name, above in re.findall(r"^class (\w+)\(([^)]*)\):", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    found = {"UserError"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return frozenset(found)
+
+
+@functools.cache
 def messages() -> list[Message]:
     """In the order of rooms and files. A message that is handed on from elsewhere has no text of its own."""
     found = []
@@ -29,11 +44,11 @@ def messages() -> list[Message]:
     return found
 
 
-def user_errors(path: Path) -> Iterator[ast.Call]:
-    text = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(text)) if "UserError(" in text else ():
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "UserError":
-            yield node
+@functools.cache
+def user_errors(path: Path) -> tuple[ast.Call, ...]:
+    text, names = path.read_text(encoding="utf-8"), error_names()
+    nodes = ast.walk(ast.parse(text)) if any(f"{name}(" in text for name in names) else iter(())
+    return tuple(node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names)
 
 
 def _parts(node: ast.expr) -> Iterator[str]:
@@ -65,7 +80,8 @@ def messages_page() -> str:
     for room, found in rooms.items():
         lines += ["", f"## {room}", "", "| message | where |", "|---|---|"]
         for text, path in dict.fromkeys((message.text, message.path) for message in found):
-            escaped = text.replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+            # Braces at the end of a cell would be taken for attributes of it.
+            escaped = text.replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("{", "&#123;")
             lines.append(f"| {escaped} | `{path}` |")
     return "\n".join(lines) + "\n"
 

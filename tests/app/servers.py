@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS = 300  # imports alone take minutes on a machine that has too much to do
+START_SECONDS = 1200  # imports alone take minutes on a machine that has too much to do
 
 
 @contextmanager

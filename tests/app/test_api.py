@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from app.pictures import bad_pictures, drawn_picture, encoded, good_pictures
 from babelcap.app.engine import Engine
+from babelcap.app.pictures import shown_picture
 from babelcap.app.serve.api import ServeOptions, make_api
 from babelcap.app.serve.gate import Gate
 
@@ -93,9 +94,15 @@ def test_bad_uploads(client: TestClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", good_pictures())
-def test_unusual_uploads(client: TestClient, name: str) -> None:
-    answer = client.post("/caption/upload", files={"image": good_pictures()[name]}, data={"language": "de"})
-    assert answer.json()["results"][0]["text"]
+def test_unusual_uploads(client: TestClient, engine: Engine, name: str) -> None:
+    """The same caption as of a plain picture with the same content."""
+    content = good_pictures()[name]
+    plain = encoded(shown_picture(content, engine.limits))
+    texts = [
+        client.post("/caption/upload", files={"image": one}, data={"language": "de"}).json()["results"][0]["text"]
+        for one in (content, plain)
+    ]
+    assert texts[0] == texts[1] != ""
 
 
 def chat(client: TestClient, words: str, address: str | None = ADDRESS, **more: Any) -> Any:
@@ -119,6 +126,8 @@ def test_the_dialect_of_openais_clients(client: TestClient, engine: Engine) -> N
     lines = chat(client, "In French", stream=True).text.strip().split("\n\n")
     assert lines[-1] == "data: [DONE]"
     assert json.loads(lines[0].removeprefix("data: "))["choices"][0]["delta"]["content"] == expected
+    counted = chat(client, "In French", stream=True, stream_options={"include_usage": True}).text.split("\n\n")
+    assert json.loads(counted[-3].removeprefix("data: "))["usage"] == answer["usage"]
     assert len(chat(client, "In French", n=2).json()["choices"]) == 2
     drawn = chat(client, "In French", temperature=1.0, seed=3).json()["choices"][0]["message"]["content"]
     assert drawn == chat(client, "In French", temperature=1.0, seed=3).json()["choices"][0]["message"]["content"]

@@ -1,7 +1,6 @@
 """The app in a real browser: every tab, wide and narrow, with bad uploads, and no request that leaves the machine."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from app.pictures import bad_pictures, good_pictures
 from app.servers import running
+from app.visits import NARROW, WIDE, choose_sample, keep, open_tab, opened_page
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("gradio")
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.app
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WIDE, NARROW = (1280, 900), (390, 844)
-PATIENCE_MS = 60_000
+PATIENT = ("--timeout", "300")
 RESULT = "#caption-results .bc-card"
 
 
@@ -31,7 +30,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(world: Path, study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     options = ("--study", str(study), "--corpus", str(world), "--max-megapixels", "4", "--max-upload-mib", "1")
-    with running("app", "--model", "micro", *options, folder=tmp_path_factory.mktemp("app")) as (found, _):
+    with running("app", "--model", "micro", *options, *PATIENT, folder=tmp_path_factory.mktemp("app")) as (found, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def empty_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running("app", folder=tmp_path_factory.mktemp("empty")) as (found, _):
         yield found
 
 
@@ -55,41 +60,6 @@ def wide_page(browser: Any, address: str) -> Iterator[Any]:
     yield from opened_page(browser, address, WIDE)
 
 
-def opened_page(browser: Any, address: str, size: tuple[int, int]) -> Iterator[Any]:
-    """What must hold of every visit: nothing leaves the machine, no script fails, no sideways scrolling."""
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-    page.set_default_timeout(PATIENCE_MS)
-    foreign: list[str] = []
-    failures: list[str] = []
-    page.on("request", lambda r: foreign.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None)
-    page.on("pageerror", lambda error: failures.append(str(error)))
-    page.goto(address)
-    page.get_by_role("tab", name="Caption", exact=True).wait_for()
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    page.close()
-    assert foreign == []
-    assert failures == []
-
-
-def keep(page: Any, name: str) -> None:
-    """Screenshots for docs/screenshots, where they are asked for."""
-    folder = os.environ.get("BABELCAP_SCREENSHOTS")
-    if folder:
-        kind = "wide" if page.viewport_size["width"] > NARROW[0] else "narrow"
-        page.mouse.move(0, 0) if name != "caption" else None
-        page.screenshot(path=f"{folder}/{name}-{kind}.png", full_page=kind == "wide")
-
-
-def open_tab(page: Any, name: str) -> None:
-    page.locator("#tabs").get_by_role("tab", name=name, exact=True).first.click()
-
-
-def choose_sample(page: Any, tab: str) -> None:
-    page.locator(f"#{tab}-samples button").first.click()
-    page.locator(f"#{tab}-picture img").first.wait_for()
-
-
 def test_captions_side_by_side(page: Any) -> None:
     assert "drawn" in page.locator("#header").inner_text()  # what the model can and cannot do
     choose_sample(page, "caption")
@@ -105,6 +75,7 @@ def test_captions_side_by_side(page: Any) -> None:
     assert heat.is_visible()
     tip = word.evaluate("node => getComputedStyle(node, '::after').content")
     assert "%" in tip
+    assert page.locator("#caption-results .bc-figure").bounding_box()["y"] >= 0  # in sight beside the word
     assert "probability" in (word.get_attribute("aria-label") or "")
     keep(page, "caption")
     page.mouse.move(0, 0)
@@ -127,10 +98,25 @@ def test_a_language_that_was_not_asked_for_is_flagged(wide_page: Any) -> None:
 def test_nothing_chosen_is_told_in_words(wide_page: Any) -> None:
     assert "No captions yet" in wide_page.locator("#caption-results").inner_text()
     wide_page.locator("#caption-run").click()
-    wide_page.get_by_text("choose a picture first").first.wait_for()
+    wide_page.get_by_text("Choose a picture first").first.wait_for()
     open_tab(wide_page, "Translate")
     wide_page.locator("#translate-run").click()
-    wide_page.get_by_text("write a text to translate first").first.wait_for()
+    wide_page.get_by_text("Write a text to translate first").first.wait_for()
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_without_study_and_corpus(browser: Any, empty_address: str, size: tuple[int, int]) -> None:
+    """What is missing and what to type; the paper's laws are there anyway."""
+    for page in opened_page(browser, empty_address, size):
+        open_tab(page, "Study")
+        page.get_by_text("babelcap app --study").wait_for()
+        open_tab(page, "Dataset")
+        page.get_by_text("babelcap app --corpus").wait_for()
+        open_tab(page, "Law")
+        page.get_by_text("what the printed digits allow").first.wait_for()
+        page.get_by_label("How much").fill("many")
+        page.locator("#law-plan").click()
+        page.get_by_text("write a number").wait_for()
 
 
 def upload(page: Any, name: str, content: bytes) -> None:
@@ -225,20 +211,21 @@ def test_a_study_and_what_becomes_of_it(page: Any, study: Path) -> None:
 def test_a_study_is_followed_while_it_runs(wide_page: Any, study: Path) -> None:
     page, runs = wide_page, study / "runs.jsonl"
     open_tab(page, "Study")
-    page.get_by_text("40 runs").first.wait_for()
+    status = page.locator("#study-status")
+    status.get_by_text("40 runs").wait_for()
     whole = runs.read_text(encoding="utf-8")
+    step = next(iter(json.loads((study / "study.json").read_text(encoding="utf-8"))["steps"].values()))
     try:
         runs.write_text("\n".join(whole.splitlines()[:30]) + "\n", encoding="utf-8")
-        page.get_by_text("30 runs").first.wait_for()
+        status.get_by_text("30 runs").wait_for()
         runs.unlink()
-        step = next(iter(json.loads((study / "study.json").read_text(encoding="utf-8"))["steps"].values()))
         (study / step).mkdir(parents=True)
         (study / step / "done.json").write_text("{}", encoding="utf-8")
-        page.get_by_text("1 of 121 steps").first.wait_for()
-        assert "Not yet" in page.locator("#study-claims").inner_text()
+        status.get_by_text("1 of 121 steps").wait_for()
+        page.locator("#study-claims").get_by_text("Not yet").wait_for()
     finally:
         runs.write_text(whole, encoding="utf-8")
-        shutil.rmtree(study / step)
+        shutil.rmtree(study / step, ignore_errors=True)
 
 
 def test_a_corpus_and_its_hole(page: Any) -> None:
@@ -248,8 +235,7 @@ def test_a_corpus_and_its_hole(page: Any) -> None:
     assert holes.count() >= 4
     page.get_by_label("Order").click()
     page.get_by_role("option", name="worst aligned first").click()
-    page.locator("#dataset-texts .bc-score").first.wait_for()
-    page.wait_for_timeout(1000)
+    page.wait_for_function("document.querySelectorAll('#dataset-texts .bc-score').length === 12")
     scores = [float(text.split()[-1]) for text in page.locator("#dataset-texts .bc-score").all_inner_texts()]
     assert len(scores) == 12
     assert scores == sorted(scores)

@@ -55,11 +55,16 @@ def test_unusual_pictures_are_pictures(name: str) -> None:
     assert model_square(content, LIMITS, 64).size == (64, 64)
     shown = shown_picture(content, LIMITS)
     assert shown.mode == "RGB"
-    if name == "rotated.jpg":
-        assert shown.size == (120, 80)
-        red, green, _ = shown.getpixel((5, 5))
-        assert red > 200
-        assert green < 60
+    size, colour = {
+        "one-pixel.png": ((1, 1), (0, 128, 0)),
+        "cmyk.jpg": ((120, 80), (255, 0, 0)),
+        "animated.gif": ((32, 32), (255, 0, 0)),  # its first frame
+        "rotated.jpg": ((120, 80), (255, 0, 0)),  # upright
+        "transparent.png": ((20, 20), (255, 165, 165)),  # on white
+    }[name]
+    assert shown.size == size
+    found = shown.getpixel((min(5, size[0] - 1), min(5, size[1] - 1)))
+    assert all(abs(one - other) < 16 for one, other in zip(found, colour, strict=True)), found
 
 
 @pytest.mark.parametrize("name", bad_pictures())

@@ -16,7 +16,7 @@ from .markdown import DOCUMENTS, NEEDS, REPOSITORY, anchors_of, blocks_of, inlin
 sys.path.insert(0, str(REPOSITORY / "release"))
 from messages import messages, messages_page, user_errors
 
-PLANNED = {"findings.md", "app.md", "serve.md", "performance.md"}  # pages that others write; the navigation has a place
+PLANNED = {"findings.md"}  # is written when its study has run; the navigation has a place
 GENERATED = {"commands/index.md", "api/index.md", "messages.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 UNMARKED = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}  # plain on the page that everybody sees: parsed, not run
 
@@ -135,6 +135,8 @@ def test_every_message_is_in_the_list() -> None:
     assert {name.removesuffix(".py") for name in raising} == {message.room for message in listed}
     for room in {message.room for message in listed}:
         assert f"\n## {room}\n" in page
+    assert "texts are waiting already" in page  # of a kind of UserError
+    assert "{" not in page  # a brace at the end of a cell would be taken for its attributes, and not be shown
 
 
 def test_troubleshooting_quotes_messages_that_exist_and_has_every_room() -> None:
@@ -161,3 +163,20 @@ def test_a_wheel_has_every_configuration_and_record() -> None:
         pytest.skip("not a clone: what is in the repository is not known")
     folders = {str(Path(name).parent) for name in tracked.stdout.splitlines()}
     assert {f"share/babelcap/{folder}": [f"{folder}/*"] for folder in folders} == shipped
+
+
+@pytest.mark.parametrize("target", ["study", "data", "photos", "app", "captioner", "figures"])
+def test_the_commands_of_make_are_right(target: str) -> None:
+    """As make would run them, parsed: the longer ones are not run by any test."""
+    made = subprocess.run(
+        ["make", "--dry-run", "--assume-old=.venv/.ready", target],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    text = made.stdout.replace("\\\n", " ")
+    lines = re.findall(r"\.venv/bin/(babelcap [^;&|{}\n]+)", text)
+    assert lines, text
+    for line in lines:
+        parse_line(line.replace("$size", "l"), with_files=False)

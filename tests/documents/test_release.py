@@ -45,5 +45,8 @@ def test_a_skipped_pin_fails_with_its_reason() -> None:
     assert lines == ["jinja2: service cannot be reached", "NOT AUDITED: 1 of 2 pins were not looked up"]
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_and_the_changelog_are_of_this_version() -> None:
     assert f"\nversion: {VERSION}\n" in (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = [line for line in changes.splitlines() if line.startswith("## ")]
+    assert headings[0].split()[1] == VERSION

@@ -368,5 +368,6 @@ def test_no_model(images: list[Path]) -> None:
     done = CliRunner().invoke(app, ["caption", str(images[0]), "-l", "de"], env={"BABELCAP_MODEL": ""})
     assert (done.exit_code, done.stderr) == (
         2,
-        "babelcap: no model given; name its folder or hub id with --model, or in BABELCAP_MODEL\n",
+        "babelcap: no model given; name its folder or hub id with --model, or in BABELCAP_MODEL; "
+        "micro comes with babelcap\n",
     )

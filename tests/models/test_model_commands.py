@@ -39,6 +39,13 @@ def test_info_as_a_table_and_as_data() -> None:
     assert data["macs"]["total"] > 0
 
 
+def test_info_of_the_model_that_comes_along() -> None:
+    """`micro` is its name everywhere, not only where it captions."""
+    done = run("info", "micro", "--json")
+    assert done.exit_code == 0, done.output
+    assert 2.5e6 < json.loads(done.stdout)["P"] < 2.7e6
+
+
 def test_policies_are_listed() -> None:
     known = {"pretraining", "finetuning", "text", "all", "cross-attention", "bridge"}
     assert set(json.loads(run("freezing", "--json").stdout)) == known

@@ -89,6 +89,11 @@ def make_theme() -> gr.themes.Base:
     )
     # Dark enough to be read by everybody: Gradio's own grey has a contrast of 2.6.
     return theme.set(
+        block_label_text_color="*neutral_600",
+        block_title_text_color="*neutral_600",
+        input_border_width="1px",
+        input_border_color="*neutral_400",
+        input_border_color_dark="*neutral_500",
         body_text_color_subdued="*neutral_600",
         body_text_color_subdued_dark="*neutral_300",
         button_primary_background_fill="*primary_700",

@@ -56,9 +56,24 @@ def in_words(function: Callable[..., Result]) -> Callable[..., Result]:
     return called
 
 
-def state_html(kind: str, title: str, words: str = "") -> str:
-    """An empty, loading or error state: what is missing, and what to do."""
-    return render("app/tabs/state.html.jinja", kind=kind, title=title, words=words)
+def in_place(function: Callable[..., Any], num_outputs: int = 1) -> Callable[..., Any]:
+    """A user's mistake where the result would stand, in place of an older one: the first output is HTML."""
+
+    @wraps(function)
+    def called(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except UserError as error:
+            words = str(error)
+            told = state_html("error", "This did not work", words[:1].upper() + words[1:])
+            return told if num_outputs == 1 else (told, *[gr.skip()] * (num_outputs - 1))
+
+    return called
+
+
+def state_html(kind: str, title: str, words: str = "", commands: tuple[str, ...] = ()) -> str:
+    """An empty, loading or error state: what is missing, and what to do or to type."""
+    return render("app/tabs/state.html.jinja", kind=kind, title=title, words=words, commands=commands)
 
 
 def _path_of_upload(component: gr.Image, payload: Any) -> str | None:

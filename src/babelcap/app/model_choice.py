@@ -13,7 +13,7 @@ ABOUT = {
     "sees depends on the bridge that it was assembled with: measure it with `babelcap eval photos`.",
     MICRO: "A captioner of 2.6 million parameters that comes with babelcap to show the method. It knows drawn "
     "scenes only: twelve kinds of things in ten colours. Of a photograph it says "
-    "something about drawn things, which is wrong.",
+    "something about drawn things, which is wrong. It translates badly.",
 }
 OTHER = "A checkpoint of your own. What it can do is what it was trained on."
 

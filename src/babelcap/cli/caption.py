@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from babelcap.cli.result_lines import ResultLines
     from babelcap.models import CaptionPipeline, GenerationRequest
 
-MODEL = typer.Option(None, "--model", "-m", envvar="BABELCAP_MODEL", help="Folder or hub id of a captioner.")
+MODEL = typer.Option(
+    None,
+    "--model",
+    "-m",
+    envvar="BABELCAP_MODEL",
+    help="Folder or hub id of a captioner, or micro, which comes with babelcap and knows drawn scenes.",
+)
 LANGUAGE = typer.Option(..., "--language", "-l", help="Target languages, such as es or es,fr,zh.", show_default=False)
 PREFIX_TEXT = typer.Option(None, "--prefix-text", help="A text of your own for the model to continue.")
 BEAMS = typer.Option(None, "--num-beams", min=1, help="Beams of the search; by default 4, or 1 with sampling.")
@@ -64,7 +70,7 @@ def caption(
     """Caption images, in several languages at once.
 
     \b
-    babelcap caption dog.jpg cat.jpg --model models/0.4B --language es
+    babelcap caption dog.jpg cat.jpg --model micro --language es
     babelcap caption photos/ --model models/0.4B --language es,fr,zh --output captions.jsonl
 
     An image that cannot be used is reported and left out; the exit code is then 1.
@@ -230,7 +236,9 @@ def _checked_codes(options: dict[str, Any], task: str) -> list[str]:
     from babelcap.storage import read_json_object
 
     if not options["model"]:
-        raise UserError("no model given; name its folder or hub id with --model, or in BABELCAP_MODEL")
+        raise UserError(
+            "no model given; name its folder or hub id with --model, or in BABELCAP_MODEL; micro comes with babelcap"
+        )
     codes = list(dict.fromkeys(code.strip() for code in options["language"].split(",") if code.strip()))
     if not codes:
         raise UserError("no language given")

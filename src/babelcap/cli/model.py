@@ -15,7 +15,7 @@ for _command in (bridge.get, bridge.bridge, bridge.pack):
 
 @group.command()
 def info(
-    model: str = typer.Argument(..., help="A size (0.4B, 1.0B, 3.5B, 11.2B, micro-...) or a model's folder."),
+    model: str = typer.Argument(..., help="A size (0.4B, 1.0B, 3.5B, 11.2B, micro-...), a model's folder or name."),
     policy: str = typer.Option(
         "pretraining", help="Freezing policy: pretraining, finetuning, text, bridge, all, cross-attention."
     ),
@@ -30,9 +30,10 @@ def info(
 
     found = kept_info(model, policy) if image_size_px is None else None
     if found is None:
+        from babelcap.models.checkpoints.named import named_folder
         from babelcap.models.sizing.info import model_info, read_size_or_folder
 
-        found = model_info(read_size_or_folder(model), image_size_px, policy)
+        found = model_info(read_size_or_folder(str(named_folder(model) or model)), image_size_px, policy)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:

@@ -196,7 +196,8 @@ def _add_chat(app: FastAPI, served: Served) -> None:
     async def chat(asked: ChatAsked) -> Response | ChatAnswer:
         answer = await served.chat(asked)
         if asked.stream:
-            return StreamingResponse(chat_events(answer), media_type="text/event-stream")
+            with_usage = asked.stream_options is not None and asked.stream_options.include_usage
+            return StreamingResponse(chat_events(answer, with_usage), media_type="text/event-stream")
         return answer
 
     @app.get("/v1/models", summary="The one model that is served")

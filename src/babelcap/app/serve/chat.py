@@ -5,11 +5,12 @@ language by its English name or code in the field `language`, "translate" with t
 marks, and "detail" or "paragraph" for longer captions. Everything else in the words is ignored.
 """
 
+import json
 import re
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,6 +50,10 @@ class ChatMessage(Open):
     content: str | list[Part] | None = None
 
 
+class StreamOptions(Open):
+    include_usage: bool = False
+
+
 class ChatAsked(Open):
     model: str = ""
     messages: list[ChatMessage] = Field(min_length=1, max_length=256)
@@ -60,6 +65,7 @@ class ChatAsked(Open):
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = Field(None, ge=0, lt=2**63)
     stream: bool = False
+    stream_options: StreamOptions | None = None
 
 
 class ChatAnswerMessage(BaseModel):
@@ -180,11 +186,14 @@ def chat_answer(result: GenerationResult, model: str) -> ChatAnswer:
     return ChatAnswer(id=name, created=created, model=model, choices=choices, usage=usage)
 
 
-def chat_events(answer: ChatAnswer) -> Iterator[str]:
+def chat_events(answer: ChatAnswer, with_usage: bool = False) -> Iterator[str]:
     """The same answer as a stream: a text comes whole, for a beam search knows it only at its end."""
-    import json
-
-    head = {"id": answer.id, "object": "chat.completion.chunk", "created": answer.created, "model": answer.model}
+    head: dict[str, Any] = {
+        "id": answer.id,
+        "object": "chat.completion.chunk",
+        "created": answer.created,
+        "model": answer.model,
+    }
     for choice in answer.choices:
         steps: list[tuple[dict[str, str], str | None]] = [
             ({"role": "assistant", "content": choice.message.content}, None),
@@ -192,8 +201,14 @@ def chat_events(answer: ChatAnswer) -> Iterator[str]:
         ]
         for delta, reason in steps:
             values = head | {"choices": [{"index": choice.index, "delta": delta, "finish_reason": reason}]}
-            yield f"data: {json.dumps(values, ensure_ascii=False)}\n\n"
+            yield _event(values)
+    if with_usage:
+        yield _event(head | {"choices": [], "usage": answer.usage.model_dump()})
     yield "data: [DONE]\n\n"
+
+
+def _event(values: dict[str, Any]) -> str:
+    return f"data: {json.dumps(values, ensure_ascii=False)}\n\n"
 
 
 def chat_request(asked: ChatAsked, wanted: Wanted) -> GenerationRequest:

@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from babelcap.app.context import AppContext, in_words, picture_input, shown_name, state_html
+from babelcap.app.context import AppContext, in_place, picture_input, shown_name, state_html
 from babelcap.app.pictures import model_square, read_upload, shown_picture
 from babelcap.app.words import words_of
 from babelcap.coverage import CAPTION, Style
@@ -76,7 +76,7 @@ def caption_tab(context: AppContext) -> None:
         return caption_html(context, path, wanted, keys, look)
 
     button.click(
-        in_words(run),
+        in_place(run),
         [picture, languages, chosen_ways, style],
         shown,
         concurrency_limit=4,

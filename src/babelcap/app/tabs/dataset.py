@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from babelcap.app.browse import BEST, MAX_LOOKED_AT, STORED, WORST, Filter, Found, FoundText, find_texts, origins_of
-from babelcap.app.context import AppContext, in_words, shown_name, state_html
+from babelcap.app.context import AppContext, in_place, shown_name, state_html
 from babelcap.coverage import Coverage, Pair
 from babelcap.data.feed.images import decode_image
 from babelcap.data.inspect.show import IMAGE_SIZE_PX, inline_picture
@@ -21,7 +21,8 @@ ANY = "any"
 NO_CORPUS = state_html(
     "empty",
     "No corpus here",
-    "Make one with `make data` (a minute), or name a folder: babelcap app --corpus corpora/world",
+    "Make one (a minute), then start the app with its folder:",
+    ("babelcap world make -o corpora/world --images 1000", "babelcap app --corpus corpora/world"),
 )
 
 
@@ -80,11 +81,11 @@ def dataset_tab(context: AppContext) -> None:
     for event in [box.input for box in (split, task, language, origin, order)] + [
         box.submit for box in (low, high, words)
     ]:
-        event(in_words(first), inputs, [shown, start], api_name=False, concurrency_limit=2)
-    further.click(in_words(moved(TEXTS_A_PAGE)), inputs, [shown, start], api_name=False, concurrency_limit=2)
-    back.click(in_words(moved(-TEXTS_A_PAGE)), inputs, [shown, start], api_name=False, concurrency_limit=2)
+        event(in_place(first, 2), inputs, [shown, start], api_name=False, concurrency_limit=2)
+    further.click(in_place(moved(TEXTS_A_PAGE), 2), inputs, [shown, start], api_name=False, concurrency_limit=2)
+    back.click(in_place(moved(-TEXTS_A_PAGE), 2), inputs, [shown, start], api_name=False, concurrency_limit=2)
     gr.context.Context.root_block.load(
-        in_words(first), inputs, [shown, start], api_name=False, show_progress="hidden", concurrency_limit=2
+        in_place(first, 2), inputs, [shown, start], api_name=False, show_progress="hidden", concurrency_limit=2
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from babelcap.app.context import AppContext, in_words, state_html
+from babelcap.app.context import AppContext, in_place, in_words, state_html
 from babelcap.app.figure_pictures import figure_png
 from babelcap.app.study_state import (
     StudyState,
@@ -28,7 +28,8 @@ REFRESH_SECONDS = 5
 NO_STUDY = state_html(
     "empty",
     "No study here",
-    "Run one with `make study` (minutes on two cores), or name its folder: babelcap app --study studies/micro",
+    "Run one (a quarter of an hour on two cores), then start the app with its folder:",
+    ("babelcap study run configs/study/micro.toml", "babelcap app --study studies/micro"),
 )
 NOT_YET = state_html("empty", "Not yet", "This comes when the first runs of the study have ended.")
 TRAINING = "training now"
@@ -71,7 +72,7 @@ def study_tab(context: AppContext) -> None:
     gr.Timer(REFRESH_SECONDS).tick(
         in_words(refresh), [seen, which], outputs, api_name=False, show_progress="hidden", queue=True
     )
-    which.input(in_words(draw), which, curve, api_name=False)
+    which.input(in_place(draw), which, curve, api_name=False)
 
 
 def study_parts(folder: Path, state: StudyState, chosen: str | None) -> list[Any]:

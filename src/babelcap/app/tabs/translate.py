@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from babelcap.app.context import AppContext, in_words, picture_input, shown_name, state_html
+from babelcap.app.context import AppContext, in_place, picture_input, shown_name, state_html
 from babelcap.app.differences import marked_differences
 from babelcap.app.pictures import model_square, read_upload, shown_picture
 from babelcap.app.tabs.caption import caption_values
@@ -48,7 +48,7 @@ def translate_tab(context: AppContext) -> None:
     def run(words: str, path: str | None, wanted: list[str]) -> str:
         return translate_html(context, words, path, wanted)
 
-    button.click(in_words(run), [text, picture, languages], shown, concurrency_limit=4, api_name=False)
+    button.click(in_place(run), [text, picture, languages], shown, concurrency_limit=4, api_name=False)
 
 
 def translate_html(context: AppContext, text: str, path: str | None, codes: list[str]) -> str:

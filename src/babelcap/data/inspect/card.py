@@ -22,18 +22,23 @@ from babelcap.storage import read_text, write_text
 CARD_FILE = "README.md"
 WRITTEN_BY = "Written by `babelcap data export`; remove this line to keep what you change."
 # Under which terms the makers of well-known sources publish them, to our knowledge; by a word of their names.
+# What is not stated by its makers is called so: a guess here would be read as permission.
 KNOWN_TERMS = {
-    "cc12m": "Conceptual 12M: free for any purpose, Google asks to be acknowledged; images belong to their owners",
-    "ccmatrix": "CCMatrix: texts of the web, under the terms of use of Common Crawl; texts belong to their authors",
-    "llava": "LLaVA-NeXT: the licence of its language model (Mistral: Apache-2.0; Llama 3: Meta's community licence)",
-    "nllb": "NLLB-200: CC-BY-NC-4.0",
-    "gemma": "Gemma: Gemma Terms of Use",
+    "cc12m": "Conceptual 12M: links and texts for any purpose, Google asks to be acknowledged; images belong to their "
+    "owners",
+    "ccmatrix": "CCMatrix: no licence is stated; texts of the web through Common Crawl, under its terms of use; texts "
+    "belong to their authors",
+    "llava": "LLaVA-NeXT: the licence of its language model (Mistral: Apache-2.0; Vicuna and Llama 3: Meta's community "
+    "licences); it was trained on data for research, some of which GPT-4 wrote under OpenAI's terms",
+    "nllb": "NLLB-200: CC BY-NC 4.0 (no commercial use)",
+    "gemma": "Gemma: Gemma Terms of Use with its prohibited use policy, for models derived from it too",
     "florence": "Florence-2: MIT",
-    "tatoeba": "Tatoeba: CC-BY 2.0 FR",
-    "multi30k": "Multi30K: texts for research; images under Flickr's terms",
-    "coco": "COCO: annotations CC-BY 4.0; images under Flickr's terms",
-    "docci": "DOCCI: CC-BY 4.0",
-}  # fmt: skip
+    "tatoeba": "Tatoeba: CC BY 2.0 FR, authors to be named (some sentences CC0)",
+    "flickr30k": "Flickr30k: for research and teaching, not for commercial use; images under Flickr's terms",
+    "multi30k": "Multi30K: texts for research; images are Flickr30k's, for research, under Flickr's terms",
+    "coco": "COCO: annotations CC BY 4.0; images under Flickr's terms",
+    "docci": "DOCCI: CC BY 4.0",
+}
 
 
 class Counts:
