@@ -16,7 +16,6 @@ from .markdown import DOCUMENTS, NEEDS, REPOSITORY, anchors_of, blocks_of, inlin
 sys.path.insert(0, str(REPOSITORY / "release"))
 from messages import messages, messages_page, user_errors
 
-PLANNED = {"findings.md"}  # is written when its study has run; the navigation has a place
 GENERATED = {"commands/index.md", "api/index.md", "messages.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 UNMARKED = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}  # plain on the page that everybody sees: parsed, not run
 
@@ -37,7 +36,7 @@ def test_links_and_anchors_lead_somewhere(path: Path) -> None:
 @each_document
 def test_named_pages_are_there(path: Path) -> None:
     for name in re.findall(r"\bdocs/[\w-]+\.md\b", without_blocks(path)):
-        assert (REPOSITORY / name).exists() or name.removeprefix("docs/") in PLANNED, f"{path.name}: {name}"
+        assert (REPOSITORY / name).exists(), f"{path.name}: {name}"
 
 
 @each_document
@@ -123,7 +122,7 @@ def test_the_navigation_has_every_page() -> None:
     named = re.findall(r"'([\w/-]+\.md)'", str(settings["project"]["nav"]))
     assert len(named) == len(set(named))
     pages = {path.name for path in (REPOSITORY / "docs").glob("*.md")}
-    assert set(named) - GENERATED <= pages | PLANNED
+    assert set(named) - GENERATED <= pages
     assert settings["project"]["theme"]["font"] is False
 
 
