@@ -116,7 +116,7 @@ def save_model(kind: str, folder: Path) -> Path:
     return folder
 
 
-def train_values(model: Path, corpus: Path, output: Path, **settings: object) -> dict[str, Any]:
+def train_values(model: Path, corpus: Path, output: Path, /, **settings: object) -> dict[str, Any]:
     """A run of 20 steps; keyword arguments take a setting's place, `data__num_workers` one in a block."""
     values: dict[str, Any] = {
         "model": str(model),

@@ -408,6 +408,18 @@ def test_a_line_cut_short_by_a_kill_is_no_damage(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
+def test_what_a_killed_training_left_half_written_goes(make_config: MakeConfig) -> None:
+    """Once killed while the model was saved, a run kept a folder of hundreds of megabytes for good."""
+    config = make_config(budgets=[2])
+    left = config.output / "budget-000002" / ".model.123-0a1b2c3d.partial"
+    (left / "decoder_tokenizer").mkdir(parents=True)
+    (config.output / ".run.json.123-0a1b2c3d.partial").touch()
+    (config.output / "mine").mkdir()
+    (config.output / "mine" / ".notes.partial").touch()
+    train(config)
+    assert [path.name for path in config.output.rglob(".*.partial")] == [".notes.partial"]
+
+
 def test_a_second_training_on_one_output_is_refused(make_config: MakeConfig) -> None:
     config = make_config(budgets=[2])
     with (

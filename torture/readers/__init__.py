@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from torture.readers import benchmarks, beside_models, corpora, importers, results, stages
+from torture.readers import benchmarks, beside_models, captioners, corpora, importers, points, results, stages
 from torture.readers.target import Target
 
 READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
@@ -29,4 +29,13 @@ READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
     "predictions, records, studies": (
         results.prediction_folder, results.scored_prediction, results.predicted_runs, results.study_timing,
     ),
+}  # fmt: skip
+# Those that have attacks of their own in `tests/attack`, and only in `make torture` are treated like the others.
+MORE_READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
+    "captioners, tokenizers, checkpoints": (
+        captioners.model_folder, captioners.tokenizers, captioners.vouched_checkpoint,
+    ),
+    "pictures": (captioners.pictures, captioners.picture_bytes),
+    "tables of points": (points.points_csv, points.points_parquet, points.points_runs),
+    "requests to the server": (captioners.uploads,),
 }  # fmt: skip

@@ -115,6 +115,15 @@ def _followed(path: Path) -> Path:
     return real
 
 
+def sweep_partials(folder: Path) -> None:
+    """What a killed process was writing when it died. One run at a time holds the folder's lock."""
+    for path in list(folder.rglob(".*.partial")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def write_text(path: str | Path, text: str) -> None:
     with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
