@@ -25,6 +25,7 @@ NOT_COMPARED = {
     "timing.json",
     "timing.jsonl",
     "whole.json",
+    "tars-0-of-1.json",
 }
 
 
@@ -59,7 +60,13 @@ def training(folder: Path) -> Subject:
     """With its features: two legs, a checkpoint every second step, all that lies in its folder compared."""
     model, corpus = save_model("bart", folder / "model"), make_corpus(folder / "corpus")
     place = folder / "run"
-    settings = {"checkpoint__every_steps": 2, "data__image_features": "cache", "dropout": 0.1, "budgets": [8, 16]}
+    settings: dict[str, Any] = {
+        "checkpoint__every_steps": 2,
+        "checkpoint__keep": 3,
+        "data__image_features": "cache",
+        "dropout": 0.1,
+        "budgets": [8, 16],
+    }
     settings |= {"batch_size": 4, "parallel__micro_batch_size": 4}
     write_json(folder / "train.json", train_values(model, corpus, place, **settings))
 

@@ -35,6 +35,13 @@ class Summary:
     def num_cases(self) -> int:
         return sum(row.number for row in self.fuzz)
 
+    def add(self, folder: Path) -> None:
+        """What another run of a part has written into its folder."""
+        found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        for name in ("kills", "faults", "flips", "lost"):
+            getattr(self, name).extend(found[name])
+        self.fuzz.extend(Tried(**row) for row in found["fuzz"])
+
     def write(self, folder: Path) -> None:
         values = asdict(self) | {"num_kills": self.num_kills, "num_flips": self.num_flips, "num_cases": self.num_cases}
         (folder / "results.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
@@ -43,9 +50,11 @@ class Summary:
     def page(self) -> str:
         told = "nothing lost" if not self.lost else f"**{len(self.lost)} lost**"
         facts = ", ".join(f"{name} {value}" for name, value in self.settings.items())
+        num_faults = sum(row["number"] for row in self.faults)
         parts = [
-            f"# Torture\n\nWritten by `make torture` ({facts}).\n\n**{self.num_kills:,} kills, {self.num_flips:,} flipped bits, "
-            f"{sum(row['number'] for row in self.faults):,} faults of the machine, {self.num_cases:,} fuzz cases: {told}.**",
+            f"# Torture\n\nWritten by `make torture` ({facts}).\n\n"
+            f"**{self.num_kills:,} kills, {self.num_flips:,} flipped "
+            f"bits, {num_faults:,} faults of the machine, {self.num_cases:,} fuzz cases: {told}.**",
             "\n".join(f"- lost: {line}" for line in self.lost),
             "## Killed with SIGKILL, started again, compared byte by byte but for seconds",
             table(("command", "kills", "hit", "outcomes compared", "files of each"), self.kills),
