@@ -63,11 +63,5 @@ def _score(name: str, choices: Mapping[str, object], items: Items) -> Score:
 def _words(
     references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str], mark: str | None = None
 ) -> tuple[dict[str, list[list[str]]], dict[str, list[str]]]:
-    """Words that are equal are one object: a text's words lie in cache, however many texts there are."""
-    known: dict[str, str] = {}
-
-    def split(text: str) -> list[str]:
-        return [known.setdefault(word, word) for word in text.split(mark)]
-
-    wanted = {key: [split(text) for text in texts] for key, texts in references.items()}
-    return wanted, {key: split(text) for key, text in hypotheses.items()}
+    wanted = {key: [text.split(mark) for text in texts] for key, texts in references.items()}
+    return wanted, {key: text.split(mark) for key, text in hypotheses.items()}
