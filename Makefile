@@ -8,7 +8,7 @@ TORCH := torch==2.13.0
 # One thread a process: the tests run in as many processes as there are cores.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 
-.PHONY: help setup study data photos app captioner screenshots test test-app test-slow test-cluster check format bench figures docs docs-build dist \
+.PHONY: help setup study data photos app captioner screenshots test test-app test-slow test-cluster check format bench torture figures docs docs-build dist \
 	test-dist sbom audit clean
 help:  ## show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,17 +80,27 @@ test-cluster: $(READY)  ## install and start Slurm on this machine and run jobs 
 	$(TEST_ENV) bash cluster/with_slurm.sh $(BIN)/python -m pytest -m cluster tests/cluster
 
 check: $(READY)  ## lint, types and the rules of the house
-	$(BIN)/ruff check src tests bench release
-	$(BIN)/ruff format --check src tests bench release
+	$(BIN)/ruff check src tests bench release torture
+	$(BIN)/ruff format --check src tests bench release torture
 	$(BIN)/mypy
 	$(TEST_ENV) $(BIN)/python -m pytest tests/test_house.py
 
 format: $(READY)  ## put the code into the house's format
-	$(BIN)/ruff check --fix src tests bench release
-	$(BIN)/ruff format src tests bench release
+	$(BIN)/ruff check --fix src tests bench release torture
+	$(BIN)/ruff format src tests bench release torture
 
 bench: $(READY)  ## measure speed as ratios, each in one run, with one summary in bench/RESULTS.md (QUICK=1: minutes)
 	$(BIN)/python bench/run.py $(if $(QUICK),--quick)
+
+# atheris, which leads fuzzing by coverage, is installed only here: few need it, and it has no wheel for every system.
+TORTURE := $(VENV)/.torture
+$(TORTURE): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[torture]" || \
+	  echo "make torture: atheris cannot be installed here; the fuzzing that it leads is left out" >&2
+	touch $@
+
+torture: $(TORTURE)  ## kill, starve, damage and fuzz everything; summary in torture/RESULTS.md (minutes; LONG=1: 210 kills, 100,000 cases)
+	$(TEST_ENV) $(BIN)/python -m torture $(if $(LONG),--long) $(if $(SEED),--seed $(SEED))
 
 FIGURES := prefix content loss_conditioned
 figures: $(READY)  ## draw the documents' figures anew from the records of results/

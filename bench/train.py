@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from measure import product_flops_per_second
+
 THREADS = 2
 WARMUP_STEPS = 3
 # samples of a step, image side, counted steps
@@ -153,7 +155,13 @@ def measure_one(side: str, model: Path, world: Path, batch_size: int, size_px: i
         stamps = run_babelcap(model, world, batch_size, size_px, num_steps, cached="cached" in side)
     seconds = stamps[-1] - stamps[WARMUP_STEPS - 1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"samples_per_second": num_steps * batch_size / seconds, "peak_bytes": peak}
+    found = {"samples_per_second": num_steps * batch_size / seconds, "peak_bytes": peak}
+    record = next(model.parent.glob(f"run-{'cached' in side}/*/record.json"), None) if side != "trainer" else None
+    if record is not None:  # multiply-adds of a sample by the laws' own count, as a share of a plain product's
+        values = json.loads(record.read_text())
+        operations = 2 * values["C"] / values["S"] * found["samples_per_second"]
+        found["share_of_product"] = operations / product_flops_per_second()
+    return found
 
 
 def in_own_process(*arguments: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # for what tests of several rooms are made with
+sys.path.append(str(Path(__file__).parents[1]))  # for what they share with `torture/`
 
 # Some virtual machines announce AMX and then stop a bf16 product with an illegal instruction.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -77,3 +78,30 @@ def bridge_tokenizer() -> Any:
     from frozen_parts import make_tokenizer
 
     return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tiny_training import make_corpus
+
+    return make_corpus(tmp_path_factory.mktemp("corpus") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    from tiny_training import save_model
+
+    return {kind: save_model(kind, tmp_path_factory.mktemp("models") / kind) for kind in ("bart", "gemma2")}
+
+
+@pytest.fixture
+def make_config(tiny_corpus: Path, tiny_models: dict[str, Path], tmp_path: Path) -> Callable[..., Any]:
+    """A training of 20 steps; keyword arguments take a setting's place, `data__num_workers` one in a block."""
+    from babelcap.config import build_config
+    from babelcap.training.config import TrainConfig
+    from tiny_training import train_values
+
+    def make(kind: str = "bart", **settings: object) -> Any:
+        return build_config(TrainConfig, train_values(tiny_models[kind], tiny_corpus, tmp_path / "run", **settings))
+
+    return make

@@ -1,6 +1,5 @@
 """Attacks on what training keeps on disk: stale and damaged features and checkpoints, planted pickles, two at once."""
 
-import importlib.util
 import io
 import json
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,42 +34,15 @@ from babelcap.training.metrics import JsonLines
 from babelcap.training.optimiser import make_optimiser
 from babelcap.training.parallel import World
 from babelcap.training.run import train
+from tiny_training import SIZE_PX
+from torture.damage import damage_in_turn, flip_bit
 
-
-def _training_fixtures() -> ModuleType:
-    path = Path(__file__).parents[1] / "training" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("training_fixtures", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_FIXTURES = _training_fixtures()
-tiny_corpus, tiny_models, make_config = _FIXTURES.tiny_corpus, _FIXTURES.tiny_models, _FIXTURES.make_config
-SIZE_PX = _FIXTURES.SIZE_PX
 ALONE = World(0, 1, torch.device("cpu"))
 CONFIG = BatchConfig(image_size_px=SIZE_PX)
 NUM_FLIPS = [40, pytest.param(300, marks=pytest.mark.slow)]
 Flips = Callable[[str, dict[str, int]], None]
-Damaged = Callable[[list[Path], int, random.Random], Iterator[Path]]
 Watch = Callable[[Callable[[], object], object], str]
 MakeConfig = Callable[..., TrainConfig]
-
-
-def flip(path: Path, generator: random.Random) -> Callable[[], None]:
-    """Turns one bit of a file around; calling the result turns it back."""
-    content = bytearray(path.read_bytes())
-    place, bit = generator.randrange(len(content)), 1 << generator.randrange(8)
-    whole = bytes(content)
-    content[place] ^= bit
-    path.write_bytes(content)
-
-    def turn_back() -> None:
-        path.write_bytes(whole)
-
-    return turn_back
 
 
 # Image features
@@ -193,7 +164,8 @@ def test_a_changed_mean_reaches_the_features(captioner: Captioner, tmp_path: Pat
 def test_a_tar_that_is_not_the_indexed_one_is_refused(captioner: Captioner, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     write_corpus(folder, [1, 2])
-    flip(folder / "images" / "00000.tar", random.Random(0))
+    tar = folder / "images" / "00000.tar"
+    tar.write_bytes(flip_bit(tar.read_bytes(), random.Random(0)))
     with pytest.raises(UserError, match=r"00000\.tar is not the tar that was indexed"):
         opened(captioner, folder)
 
@@ -228,7 +200,8 @@ def test_no_flipped_bit_of_the_features_is_used(
     before = all_features(captioner, folder)
     for case in range(number):
         kind = (".f32", ".sums", "whole.json")[case % 3]
-        flip(generator.choice(sorted(folder.glob(f"features/*/*{kind}"))), generator)
+        path = generator.choice(sorted(folder.glob(f"features/*/*{kind}")))
+        path.write_bytes(flip_bit(path.read_bytes(), generator))
         capsys.readouterr()
         assert torch.equal(all_features(captioner, folder), before), (case, kind)
         assert kind == "whole.json" or "are damaged; computing them again" in capsys.readouterr().err, (case, kind)
@@ -293,16 +266,17 @@ def test_no_flipped_bit_of_a_checkpoint_is_used(saved: Path, number: int, flips:
     files = sorted(place.iterdir())
     for case in range(number):
         path = files[case % len(files)]
-        turn_back = flip(path, generator)
+        whole = path.read_bytes()
+        path.write_bytes(flip_bit(whole, generator))
         assert checkpoint.find_damage(place, ALONE) is not None, path
-        turn_back()
+        path.write_bytes(whole)
     assert checkpoint.find_damage(place, ALONE) is None
     flips("checkpoint", {"set aside on resume": number})
 
 
 @pytest.mark.parametrize("number", [12, pytest.param(600, marks=pytest.mark.slow)])
 def test_damaged_checkpoints_that_a_manifest_vouches_for(
-    saved: Path, captioner: Captioner, number: int, damaged: Damaged, watch: Watch
+    saved: Path, captioner: Captioner, number: int, watch: Watch
 ) -> None:
     """As a faulty program would write them: loaded, or refused in one line."""
     place = saved / "step-00000010"
@@ -314,7 +288,7 @@ def test_damaged_checkpoints_that_a_manifest_vouches_for(
         checkpoint.load_checkpoint(place, captioner, optimiser, {}, ALONE)
 
     files = [*place.glob("*.safetensors"), place / "progress.json"]
-    for case, path in enumerate(damaged(files, number, random.Random(number))):
+    for case, path in enumerate(damage_in_turn(files, number, random.Random(number))):
         watch(read, (case, path.name))
 
 
@@ -432,6 +406,18 @@ def test_a_line_cut_short_by_a_kill_is_no_damage(tmp_path: Path, capsys: pytest.
     JsonLines(path).rewind(9)
     assert path.read_text() == '{"step": 8}\n{"step": 9}\n'
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_killed_training_left_half_written_goes(make_config: MakeConfig) -> None:
+    """Once killed while the model was saved, a run kept a folder of hundreds of megabytes for good."""
+    config = make_config(budgets=[2])
+    left = config.output / "budget-000002" / ".model.123-0a1b2c3d.partial"
+    (left / "decoder_tokenizer").mkdir(parents=True)
+    (config.output / ".run.json.123-0a1b2c3d.partial").touch()
+    (config.output / "mine").mkdir()
+    (config.output / "mine" / ".notes.partial").touch()
+    train(config)
+    assert [path.name for path in config.output.rglob(".*.partial")] == [".notes.partial"]
 
 
 def test_a_second_training_on_one_output_is_refused(make_config: MakeConfig) -> None:

@@ -6,7 +6,7 @@ What was damaged must be refused in one line; the only other outcome allowed is 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from babelcap.models.checkpoints.tokenizers import load_tokenizer
 from babelcap.models.checkpoints.weights import Checkpoint
 from babelcap.models.sizing.sizes import size_config
 from babelcap.storage import text_sha256
+from torture.damage import damage_in_turn, flip_bit
 
 Flips = Callable[[str, dict[str, int]], None]
-Damaged = Callable[[list[Path], int, random.Random], Iterator[Path]]
 Watch = Callable[[Callable[[], object], object], str]
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FLIPPED = (WEIGHTS, CONFIG, "encoder_tokenizer/tokenizer.json", "decoder_tokenizer/tokenizer_config.json")
@@ -63,13 +63,6 @@ def unvouched(folder: Path) -> Path:
     return folder
 
 
-def flip(content: bytes, generator: random.Random) -> bytes:
-    place = generator.randrange(len(content) * 8)
-    flipped = bytearray(content)
-    flipped[place // 8] ^= 1 << (place % 8)
-    return bytes(flipped)
-
-
 def refusal(attempt: Callable[[], Any]) -> str:
     """The one line that an attempt ends with; any other exception is a traceback, and fails the test."""
     with pytest.raises(UserError) as caught:
@@ -94,7 +87,7 @@ def flip_and_load(folder: Path, num_flips: int, seed: int) -> int:
         whole = path.read_bytes()
         load = load_processor if "tokenizer" in name else load_model
         for _ in range(num_flips):
-            path.write_bytes(flip(whole, generator))
+            path.write_bytes(flip_bit(whole, generator))
             assert f"{name} is damaged" in refusal(lambda load=load: load(folder))
             num_refused += 1
         path.write_bytes(whole)
@@ -119,14 +112,14 @@ def test_flipped_bits_of_the_manifest_are_refused(folder: Path) -> None:
     path, generator = folder / "manifest.json", random.Random(2)
     whole = path.read_bytes()
     for _ in range(100):
-        path.write_bytes(flip(whole, generator))
+        path.write_bytes(flip_bit(whole, generator))
         refused = is_refused(lambda: load_model(folder))
         assert refused or json.loads(path.read_bytes()) == json.loads(whole)  # a blank for another one
 
 
 def test_the_check_names_each_damaged_file(folder: Path) -> None:
     for name in FLIPPED:
-        (folder / name).write_bytes(flip((folder / name).read_bytes(), random.Random(3)))
+        (folder / name).write_bytes(flip_bit((folder / name).read_bytes(), random.Random(3)))
     (folder / "encoder_tokenizer" / "tokenizer_config.json").unlink()
     problems = check_captioner(folder).problems
     assert len(problems) == 5
@@ -135,7 +128,7 @@ def test_the_check_names_each_damaged_file(folder: Path) -> None:
 
 
 def test_transformers_own_loading_refuses_too(folder: Path) -> None:
-    (folder / WEIGHTS).write_bytes(flip((folder / WEIGHTS).read_bytes(), random.Random(4)))
+    (folder / WEIGHTS).write_bytes(flip_bit((folder / WEIGHTS).read_bytes(), random.Random(4)))
     assert "is damaged" in refusal(lambda: Captioner.from_pretrained(folder))
 
 
@@ -158,7 +151,7 @@ def test_a_large_sum_of_finite_weights_is_no_fault(unvouched: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [16, pytest.param(200, marks=pytest.mark.slow)])
-def test_damaged_folders_of_others(unvouched: Path, number: int, damaged: Damaged, watch: Watch) -> None:
+def test_damaged_folders_of_others(unvouched: Path, number: int, watch: Watch) -> None:
     """A folder of others has no checksums: damage may stay unseen, but whatever it does is no traceback."""
 
     def read() -> None:
@@ -166,7 +159,7 @@ def test_damaged_folders_of_others(unvouched: Path, number: int, damaged: Damage
         load_processor(unvouched)
 
     files = sorted(path for path in unvouched.rglob("*") if path.is_file())
-    for place, path in enumerate(damaged(files, number, random.Random(number))):
+    for place, path in enumerate(damage_in_turn(files, number, random.Random(number))):
         watch(read, (place, path.name))
 
 
@@ -182,7 +175,7 @@ def test_flips_without_a_manifest_never_crash(unvouched: Path) -> None:
     for path, attempt in attempts.items():
         whole = path.read_bytes()
         for _ in range(40):
-            path.write_bytes(flip(whole, generator))
+            path.write_bytes(flip_bit(whole, generator))
             num_refused += is_refused(attempt)
         path.write_bytes(whole)
     assert num_refused > 40

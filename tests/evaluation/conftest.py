@@ -1,15 +1,8 @@
-"""The planted system can be imported by its name, here and in the processes that tests start."""
+"""A captioner with random weights for the tests of evaluation."""
 
-import importlib
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    importlib.import_module("planted")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.evaluation.oracles import ByHeart
 from typer.testing import CliRunner
 
 from babelcap.cli import app
@@ -29,6 +28,7 @@ from babelcap.world.corpus import WorldConfig, load_truth, make_world
 from babelcap.world.message import plan_caption
 from babelcap.world.realise import realise
 from babelcap.world.scenes import generator
+from tests.evaluation.oracles import ByHeart
 
 NUM_EVAL = 6
 

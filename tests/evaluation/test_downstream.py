@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.evaluation.oracles import ByHeart
 
 from babelcap.coverage import Coverage
 from babelcap.evaluation.benchmarks import Item, read_benchmark
@@ -21,6 +20,7 @@ from babelcap.world.benchmarks import TwinSizes, make_benchmarks
 from babelcap.world.corpus import WorldConfig
 from babelcap.world.score import CaptionScore
 from babelcap.world.tokenizers import train_decoder_tokenizer, train_encoder_tokenizer, wrap_decoder, wrap_encoder
+from tests.evaluation.oracles import ByHeart
 
 COVERAGE = Coverage()
 NUM_PAIRS = 6

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .killing import NUM_KILLS, STAGES, Builder, copy_build, kill_in_stage
+from torture.kill_stages import NUM_KILLS, STAGES, Builder, copy_build, kill_in_stage
 
 
 def test_killed_in_a_stage_a_build_ends_the_same(builder: Builder, whole: Path, tmp_path: Path) -> None:

@@ -17,7 +17,17 @@ from typing import NamedTuple
 
 import pytest
 
-from .killing import NUM_KILLS, STAGES, Builder, check_same, copy_build, kill_in_stage, stage_files, workers_of
+from torture.kill_stages import (
+    NUM_KILLS,
+    STAGES,
+    Builder,
+    check_same,
+    copy_build,
+    kill_in_stage,
+    make_builder,
+    stage_files,
+)
+from torture.killing import workers_of
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'babelcap[cluster]')")
 
@@ -48,10 +58,10 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def ray_builder() -> Iterator[Builder]:
-    found = Builder("ray", "ray.data", environment=ENVIRONMENT)
+def ray_builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    found = make_builder(tmp_path_factory.mktemp("builder") / "log.txt", "ray", "ray.data", environment=ENVIRONMENT)
     yield found
-    found.process.communicate()
+    found.close()
 
 
 def ray_workers(pid: int) -> list[int]:

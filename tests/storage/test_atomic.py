@@ -155,6 +155,23 @@ def test_a_folder_goes_where_a_link_leads(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("place", ["/proc/x.html", "/proc/x/y.html", f"{'x' * 300}.html"])
+def test_where_nothing_can_be_made_is_one_line(place: str, tmp_path: Path) -> None:
+    """`eval show -o /proc/x.html` was a traceback."""
+    with pytest.raises(UserError, match="nothing can be written there") as raised:
+        write_text(tmp_path / place, "text")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match="nothing can be written there"), atomic_folder(tmp_path / place):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_nobody_wrote_is_missed(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     """`-o /dev/null` as root put a file in its place."""
     os.mkfifo(tmp_path / "pipe")

@@ -174,6 +174,8 @@ def test_killed_run_ends_bit_identical(
     train(killed)
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (whole.output / leg / name).read_bytes() == (killed.output / leg / name).read_bytes()
+    records = [json.loads((config.output / leg / "record.json").read_text()) for config in (whole, killed)]
+    assert json.dumps(records[0]["extra"]) == json.dumps(records[1]["extra"]), "in the same order, too"
 
 
 @pytest.mark.parametrize("kind", ["bart", "gemma2"])

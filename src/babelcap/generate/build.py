@@ -12,8 +12,8 @@ from babelcap.generate.config import BuildConfig
 from babelcap.generate.page import write_page
 from babelcap.generate.pipeline import ASSEMBLE, Build
 from babelcap.jobs.engines import LocalEngine, RayEngine
-from babelcap.jobs.stages import Engine, sweep_partials
-from babelcap.storage import locked
+from babelcap.jobs.stages import Engine
+from babelcap.storage import locked, sweep_partials
 
 
 class BuildResult(NamedTuple):
@@ -49,7 +49,9 @@ def build_dataset(config: BuildConfig, engine: Engine | None = None, until: str 
         if build.set_aside or until != ASSEMBLE or build.aligned is None:
             return BuildResult(build, None, None)
         corpus = assemble(build, num_workers(config))
-        return BuildResult(build, corpus, write_page(build, corpus, build.aligned.files))
+        page = write_page(build, corpus, build.aligned.files)
+        _sweep(config)
+        return BuildResult(build, corpus, page)
 
 
 def _sweep(config: BuildConfig) -> None:

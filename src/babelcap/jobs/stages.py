@@ -8,7 +8,6 @@ Engines only run tasks: what is left to do, what is tried again and what is set 
 
 import importlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from babelcap.jobs.receipts import (
     versions_of,
     write_shard,
 )
-from babelcap.storage import RememberedChecksums, text_sha256, write_text
+from babelcap.storage import RememberedChecksums, sweep_partials, text_sha256, write_text
 
 MAX_ATTEMPTS = 3  # that end in a failure or in a dead process, before a shard is set aside
 MAX_SAME_FAILURES = 3  # of different shards, with none that worked: then it is not the shards
@@ -138,6 +137,7 @@ def run_stage(stage: Stage, shards: Sequence[Shard], work: Path, engine: Engine)
         runner = _Runner(stage, work, engine, receipts, failed, advance)
         runner.run(todo)
         runner.run_once([shard for shard in todo if shard.name in failed and not failed[shard.name].is_mistake])
+    sweep_partials(folder)  # of workers that outlived a killed run for a moment, while this one had begun
     made = len(todo) - len(failed)
     return StageResult(receipts, {name: failure.message for name, failure in sorted(failed.items())}, made)
 
@@ -276,15 +276,6 @@ def num_attempts(path: Path) -> int:
         return int(path.read_text())
     except (FileNotFoundError, ValueError):
         return 0
-
-
-def sweep_partials(folder: Path) -> None:
-    """What a killed process was writing when it died. One run at a time holds the folder's lock."""
-    for path in list(folder.rglob(".*.partial")):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def _as_text(paths: Path | Sequence[Path]) -> str | list[str]:

@@ -1,6 +1,6 @@
 """Files: written whole or not at all, read with care, locked, covered by checksums."""
 
-from babelcap.storage.atomic import atomic_file, atomic_folder, write_json, write_text
+from babelcap.storage.atomic import atomic_file, atomic_folder, sweep_partials, write_json, write_text
 from babelcap.storage.locks import locked
 from babelcap.storage.manifest import (
     MANIFEST,
@@ -67,6 +67,7 @@ __all__ = [
     "read_toml",
     "require_manifest",
     "sealed",
+    "sweep_partials",
     "text_sha256",
     "unsealed",
     "update_manifest",

@@ -3,10 +3,11 @@
 import reprlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from babelcap.config import build_config, differences, write_config
 from babelcap.errors import UserError
-from babelcap.storage import locked, read_json_object, write_json
+from babelcap.storage import locked, read_json_object, sweep_partials, write_json
 from babelcap.training.config import TrainConfig
 from babelcap.training.parallel import World
 from babelcap.training.record import versions
@@ -24,6 +25,7 @@ def held_output(config: TrainConfig, hashes: dict[str, str], world: World) -> It
                 refuse = f"{output}: another training is writing there; wait for it, stop it or choose another output"
                 stack.enter_context(locked(output / LOCK, refuse=refuse))
                 _claim(config, hashes)
+                _sweep(output)
             except UserError as error:
                 refusal = str(error)
         refusal = world.tell(refusal)
@@ -43,6 +45,15 @@ def _claim(config: TrainConfig, hashes: dict[str, str]) -> None:
         if before.get(name) != hashes[name]:
             what = name.removesuffix("_hash") + (_what_differs(config) if name == "config_hash" else "")
             raise UserError(f"{config.output} holds a run of another {what}; choose another output or remove it")
+
+
+def _sweep(output: Path) -> None:
+    """What a killed training left half written; only below its own legs, for the folder may be a user's with more."""
+    for path in output.glob(".*.partial"):
+        if path.is_file():
+            path.unlink()
+    for leg in output.glob("budget-*"):
+        sweep_partials(leg)
 
 
 def _what_differs(config: TrainConfig) -> str:

@@ -35,6 +35,7 @@ def make_record(
 ) -> RunRecord:
     config, progress = leg_run.config, leg_run.progress
     num_samples = progress.step * config.batch_size
+    counts = progress.dump()  # sorted: a run that was resumed met its pairs in another order
     return RunRecord(
         run=f"{config.name}/{leg_run.leg.name}",
         seed=config.seed,
@@ -49,7 +50,7 @@ def make_record(
         num_target_tokens=progress.num_target_tokens,
         seconds=progress.seconds,
         versions=versions(),
-        extra={"samples_by_pair": dict(progress.samples_by_pair), "bad_samples": dict(progress.bad_samples)},
+        extra={name: counts[name] for name in ("samples_by_pair", "bad_samples")},
         **numbers,
         **leg_run.hashes,
     )

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 from babelcap.cli import app
+from babelcap.data.importers.coco import import_coco
 from babelcap.data.importers.folder import FolderDefaults, import_folder
 from babelcap.data.inspect.check import check_corpus
 from babelcap.errors import UserError
@@ -114,3 +116,21 @@ def test_what_is_not_there_is_named(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"image,text\na.jpg,\xff\n")
     with pytest.raises(UserError, match="not UTF-8 text"):
         import_folder(tmp_path / "c", photos, tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("form", ["coco", "folder"])
+def test_two_files_that_become_one_key_are_named(tmp_path: Path, form: str) -> None:
+    """A key has no dots: the message once told the key alone, which no file is called."""
+    names = ("a.b.png", "a_b.png")
+    for name in names:
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    rows = [{"image": name, "text": "A dog."} for name in names]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "captions.json").write_text(json.dumps([{"file": name, "captions": ["A dog."]} for name in names]))
+    runs: dict[str, Callable[[], object]] = {
+        "coco": lambda: import_coco(tmp_path / "out", images=tmp_path, captions=tmp_path / "captions.json"),
+        "folder": lambda: import_folder(tmp_path / "out", tmp_path, tmp_path / "texts.jsonl"),
+    }
+    with pytest.raises(UserError, match=r"'a\.b\.png' and 'a_b\.png' would both get the key 'a_b'"):
+        runs[form]()
+    assert not (tmp_path / "out").exists()

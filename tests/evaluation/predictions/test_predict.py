@@ -18,10 +18,7 @@ from babelcap.evaluation.predictions.predict import plan_batches
 from babelcap.evaluation.predictions.tasks import Selection, derangement, read_tasks
 from babelcap.evaluation.systems import Answer
 from babelcap.storage import locked
-
-from ..planted import Planted, make_benchmark, predict_planted, read_file, reseal, without_seconds, write_items
-
-pytestmark = pytest.mark.usefixtures("planted")
+from planted import Planted, make_benchmark, predict_planted, read_file, reseal, without_seconds, write_items
 
 
 @pytest.fixture

@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from babelcap.evaluation.predictions.folder import ANSWERS
-
-from ..planted import make_benchmark, predict_planted, read_file, without_seconds
-
-pytestmark = pytest.mark.usefixtures("planted")
+from planted import make_benchmark, predict_planted, read_file, without_seconds
 
 
 @pytest.fixture

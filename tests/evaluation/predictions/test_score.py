@@ -15,10 +15,7 @@ from babelcap.evaluation.metrics import chrf, coco_scores, sacre_bleu
 from babelcap.evaluation.predictions.folder import ANSWERS, ITEM_SCORES, SCORES, Prediction
 from babelcap.evaluation.predictions.score import Scored, ScoreOptions, read_scores, score_predictions
 from babelcap.evaluation.predictions.tasks import Selection, read_tasks
-
-from ..planted import Planted, make_benchmark, predict_planted, predict_with, read_file, told, write_items
-
-pytestmark = pytest.mark.usefixtures("planted")
+from planted import Planted, make_benchmark, predict_planted, predict_with, read_file, told, write_items
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,8 @@ from babelcap.cli import app
 from babelcap.evaluation.predictions import show
 from babelcap.evaluation.predictions.folder import ANSWERS, find_predictions
 from babelcap.evaluation.predictions.score import ScoreOptions, score_predictions
+from planted import Planted, make_benchmark, predict_planted, predict_with, read_file
 
-from ..planted import Planted, make_benchmark, predict_planted, predict_with, read_file
-
-pytestmark = pytest.mark.usefixtures("planted")
 NASTY = "</script><script>alert('x')</script> & <img src=x onerror=alert(1)>"
 
 

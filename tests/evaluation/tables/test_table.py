@@ -20,10 +20,7 @@ from babelcap.evaluation.tables.formats import format_tables, latex_text
 from babelcap.evaluation.tables.published import compare_with_stated
 from babelcap.evaluation.tables.published_results import Key, printed_table4, published_results
 from babelcap.evaluation.tables.rows import Table
-
-from ..planted import make_benchmark, predict_planted, read_file, reseal
-
-pytestmark = pytest.mark.usefixtures("planted")
+from planted import make_benchmark, predict_planted, read_file, reseal
 
 
 def scored(tmp_path: Path, name: str = "trial", options: dict[str, Any] | None = None, **how: Any) -> Prediction:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from babelcap.coverage import CAPTION, Coverage, Style
-from babelcap.data.importers.files import is_file_below, key_and_extension
+from babelcap.data.importers.files import ImageKeys, is_file_below
 from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import is_safe_name
@@ -25,12 +25,13 @@ def import_coco(output: str | Path, *, images: Path, captions: Path, split: str 
         "command": "babelcap data import coco",
         "parameters": {"images": str(images), "captions": str(captions), "split": split},
     }
+    keys = ImageKeys(captions)
     with CorpusWriter(output, provenance=provenance, coverage=Coverage(seen=("caption-en",))) as writer:
         for name, texts in present.items():
             annotations = [
                 Annotation(task=CAPTION, language="en", style=Style.SHORT, target=text, origin="coco") for text in texts
             ]
-            key, extension = key_and_extension(name)
+            key, extension = keys.add(name)
             writer.add(key, read_bytes(images / name), extension, split, annotations)
         writer.skip({"image is not in the folder": len(found) - len(present)})
     return Corpus.open(output)

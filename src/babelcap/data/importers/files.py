@@ -28,6 +28,24 @@ def key_and_extension(name: str) -> tuple[str, str]:
     return parent + slash + file.replace(".", "_"), extension
 
 
+class ImageKeys:
+    """The keys of images by their paths below a folder, each once."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.names: dict[str, str] = {}
+
+    def add(self, name: str) -> tuple[str, str]:
+        """Key and extension. Two names that become one key are named both."""
+        key, extension = key_and_extension(name)
+        if (other := self.names.setdefault(key, name)) != name:
+            raise UserError(
+                f"{self.where}: '{other}' and '{name}' would both get the key '{key}', and keys are unique in a "
+                "corpus; rename one of them, or leave it out"
+            )
+        return key, extension
+
+
 def find_files(places: Iterable[str | Path], ending: str) -> list[Path]:
     """Each file once, by name. Folders are searched with the folders that they hold or link to."""
     found: dict[Path, None] = {}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from babelcap.coverage import CAPTION, Coverage, Pair, Style
-from babelcap.data.importers.files import is_file_below, key_and_extension
+from babelcap.data.importers.files import ImageKeys, is_file_below
 from babelcap.data.importers.webdataset import unusable
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.data.store.tar import IMAGE_EXTENSIONS, is_safe_name
@@ -66,11 +66,11 @@ def import_folder(
         "command": "babelcap data import folder",
         "parameters": {"images": str(images), "texts": str(texts)},
     }
-    coverage = coverage_of(found.values())
+    coverage, keys = coverage_of(found.values()), ImageKeys(texts)
     with CorpusWriter(output, provenance=provenance, coverage=coverage) as writer:
         for name, of_image in sorted(found.items()):
             if is_file_below(images, name):
-                key, extension = key_and_extension(name)
+                key, extension = keys.add(name)
                 writer.add(key, read_bytes(images / name), extension, of_image.split, of_image.annotations)
             else:
                 skipped["image is not in the folder"] += 1

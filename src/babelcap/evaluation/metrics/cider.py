@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from babelcap.errors import UserError
-from babelcap.evaluation.metrics.grams import MAX_N, Captions, Grams, count_captions, match_rows
+from babelcap.evaluation.metrics.grams import MAX_N, Captions, Grams, count_captions, match_rows, unique_rows
 from babelcap.evaluation.metrics.score import Array
 
 SIGMA = 6.0
@@ -50,5 +50,5 @@ def _idf(captions: Captions, grams: Grams) -> Array:
     """[n-gram]: log of the number of images over that of those with the n-gram in a reference, at least 1."""
     of_references = grams.text >= captions.num_images
     keys = captions.image[grams.text[of_references]] * grams.num_grams + grams.gram[of_references]
-    frequency = np.bincount(np.unique(keys) % grams.num_grams, minlength=grams.num_grams)
+    frequency = np.bincount(unique_rows(keys)[0] % grams.num_grams, minlength=grams.num_grams)
     return math.log(captions.num_images) - np.log(np.maximum(frequency, 1))

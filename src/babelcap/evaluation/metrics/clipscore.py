@@ -77,8 +77,12 @@ class ClipModel:
 
         _need_folder(settings.model)
         self.model = CLIPModel.from_pretrained(settings.model, dtype=_dtype(settings)).to(settings.device).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(settings.model) if settings.text_model is None else None
-        self.processor = AutoImageProcessor.from_pretrained(settings.model)
+        self.tokenizer = (
+            AutoTokenizer.from_pretrained(settings.model, trust_remote_code=False)
+            if settings.text_model is None
+            else None
+        )
+        self.processor = AutoImageProcessor.from_pretrained(settings.model, trust_remote_code=False)
         self.device, self.dtype = settings.device, _dtype(settings)
         config = self.model.config
         kinds = dict.fromkeys([config.text_config.hidden_act, config.vision_config.hidden_act])
@@ -128,7 +132,7 @@ class MultilingualText:
         self.transformer.load_state_dict({key: value for key, value in own.items() if not key.startswith(unused)})
         for part in (self.transformer, self.linear):
             part.to(settings.device, _dtype(settings)).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         self.length = config.max_position_embeddings - 2  # XLM-R's positions begin behind the padding's
         self.device = settings.device
 

@@ -34,8 +34,7 @@ from babelcap.evaluation.predictions.folder import (
 )
 from babelcap.evaluation.predictions.tasks import Task, asked_items, check_pictures
 from babelcap.jobs.progress import ProgressBar
-from babelcap.jobs.stages import sweep_partials
-from babelcap.storage import RememberedChecksums, locked
+from babelcap.storage import RememberedChecksums, locked, sweep_partials
 
 if TYPE_CHECKING:
     from babelcap.evaluation.systems import System

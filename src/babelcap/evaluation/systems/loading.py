@@ -53,7 +53,7 @@ def load_model(
     folder, device = resolve_model(system, path_or_id), find_device(options.device)
     dtype = choose_dtype(settings, options, device)
     with one_line(system, path_or_id), without_progress_bar():
-        kind = transformers.AutoConfig.from_pretrained(folder).model_type
+        kind = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
         if kinds and kind not in kinds:
             raise UserError(f"{system}: '{path_or_id}' is a model of type '{kind}', not {' or '.join(kinds)}")
         loader = getattr(transformers, auto_class)

@@ -19,7 +19,7 @@ def load_processor(folder: Path, model_type: str) -> Any:
     from transformers import AutoProcessor
 
     try:
-        return AutoProcessor.from_pretrained(folder)
+        return AutoProcessor.from_pretrained(folder, trust_remote_code=False)
     except ImportError as error:
         if NEEDLESS not in str(error).lower():
             raise

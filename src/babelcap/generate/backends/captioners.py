@@ -47,8 +47,10 @@ class VisionLanguageModel:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         try:
-            self.processor = AutoProcessor.from_pretrained(model)
-            self.model = AutoModelForImageTextToText.from_pretrained(model, dtype=getattr(torch, dtype))
+            self.processor = AutoProcessor.from_pretrained(model, trust_remote_code=False)
+            self.model = AutoModelForImageTextToText.from_pretrained(
+                model, dtype=getattr(torch, dtype), trust_remote_code=False
+            )
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0][:200]
             raise UserError(f"caption.model: '{model}' cannot be loaded ({reason})") from None

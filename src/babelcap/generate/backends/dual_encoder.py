@@ -17,9 +17,10 @@ class DualEncoder:
         from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
         try:
-            self.model = AutoModel.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
-            self.images_of = AutoImageProcessor.from_pretrained(model)
-            self.tokenizer = AutoTokenizer.from_pretrained(model)
+            found = AutoModel.from_pretrained(model, dtype=getattr(torch, dtype), trust_remote_code=False)
+            self.model = found.to(device).eval()
+            self.images_of = AutoImageProcessor.from_pretrained(model, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(f"embed.model: '{model}' cannot be loaded ({str(error).splitlines()[0][:200]})") from None
         for method in ("get_image_features", "get_text_features"):

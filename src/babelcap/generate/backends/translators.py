@@ -72,8 +72,8 @@ class _Texts:
         from transformers import AutoConfig, AutoTokenizer
 
         try:
-            self.config: dict[str, Any] = AutoConfig.from_pretrained(folder).to_dict()
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.config: dict[str, Any] = AutoConfig.from_pretrained(folder, trust_remote_code=False).to_dict()
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"translate.model: '{folder}' cannot be loaded ({str(error).splitlines()[0][:200]})"
@@ -89,7 +89,8 @@ class TransformersTranslator:
         from transformers import AutoModelForSeq2SeqLM
 
         self.texts = _Texts(model)
-        self.model = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
+        found = AutoModelForSeq2SeqLM.from_pretrained(model, dtype=getattr(torch, dtype), trust_remote_code=False)
+        self.model = found.to(device).eval()
         self.device = device
 
     def translate(self, texts: Sequence[str], language: Language, options: DecodeOptions) -> list[str]:

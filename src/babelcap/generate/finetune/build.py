@@ -24,9 +24,9 @@ from babelcap.generate.finetune.stages import (
 )
 from babelcap.generate.model_stage import teacher_name
 from babelcap.jobs.engines import LocalEngine, RayEngine
-from babelcap.jobs.stages import CHECKSUMS, Engine, sweep_partials
+from babelcap.jobs.stages import CHECKSUMS, Engine
 from babelcap.measures import TRAIN
-from babelcap.storage import RememberedChecksums, locked
+from babelcap.storage import RememberedChecksums, locked, sweep_partials
 
 
 class FinetuneResult(NamedTuple):

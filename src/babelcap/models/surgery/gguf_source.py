@@ -118,7 +118,7 @@ class GgufSource:
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """Rebuilt by transformers from the file's tokens and their scores."""
         with without_progress_bar():
-            return AutoTokenizer.from_pretrained(self.path.parent, gguf_file=self.path.name)
+            return AutoTokenizer.from_pretrained(self.path.parent, gguf_file=self.path.name, trust_remote_code=False)
 
 
 def _open(path: Path) -> Any:

@@ -2,24 +2,21 @@
 
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from babelcap.config import build_config
 from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.data.store.store import CorpusWriter
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.records import Annotation
-from babelcap.training.config import TrainConfig
 
 WORDS = [f"w{number}" for number in range(40)]
 PROMPTS = "The target language is German. What does the image describe? Translate the following text:"
@@ -99,9 +96,8 @@ def random_annotations(generator: np.random.Generator, coverage: Coverage, full:
     return annotations
 
 
-@pytest.fixture(scope="session")
-def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus") / "tiny"
+def make_corpus(folder: Path) -> Path:
+    """Sixty pictures of noise with random words, fifty of them to train on."""
     coverage, generator = Coverage(), np.random.default_rng(0)
     with CorpusWriter(folder, provenance={"source": "test"}, images_per_tar=20) as writer:
         for number in range(60):
@@ -109,49 +105,35 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
             stream = io.BytesIO()
             Image.fromarray(pixels).save(stream, "png")
             split = "train" if number < 50 else "eval"
-            writer.add(
-                f"{number:06d}",
-                stream.getvalue(),
-                "png",
-                split,
-                random_annotations(generator, coverage, split == "eval"),
-            )
+            texts = random_annotations(generator, coverage, split == "eval")
+            writer.add(f"{number:06d}", stream.getvalue(), "png", split, texts)
     return folder
 
 
-@pytest.fixture(scope="session")
-def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folders = {}
-    for kind in ("bart", "gemma2"):
-        folders[kind] = tmp_path_factory.mktemp("models") / kind
-        make_model(kind).save_pretrained(folders[kind])
-        make_processor().save_pretrained(folders[kind])
-    return folders
+def save_model(kind: str, folder: Path) -> Path:
+    make_model(kind).save_pretrained(folder)
+    make_processor().save_pretrained(folder)
+    return folder
 
 
-@pytest.fixture
-def make_config(tiny_corpus: Path, tiny_models: dict[str, Path], tmp_path: Path) -> Callable[..., TrainConfig]:
+def train_values(model: Path, corpus: Path, output: Path, /, **settings: object) -> dict[str, Any]:
     """A run of 20 steps; keyword arguments take a setting's place, `data__num_workers` one in a block."""
-
-    def make(kind: str = "bart", **settings: object) -> TrainConfig:
-        values: dict = {
-            "model": str(tiny_models[kind]),
-            "output": str(tmp_path / "run"),
-            "budgets": [20],
-            "batch_size": 16,
-            "data": {"corpus": str(tiny_corpus), "image_size_px": SIZE_PX, "num_workers": 0},
-            "parallel": {"micro_batch_size": 16, "num_threads": 1},
-            "schedule": {"warmup_steps": 4},
-            "optimiser": {"learning_rate": 1e-3},
-            "checkpoint": {"every_steps": 10},
-            "log": {"trackers": []},
-        }
-        for name, value in settings.items():
-            *blocks, key = name.split("__")
-            table = values
-            for block in blocks:
-                table = table.setdefault(block, {})
-            table[key] = value
-        return build_config(TrainConfig, values)
-
-    return make
+    values: dict[str, Any] = {
+        "model": str(model),
+        "output": str(output),
+        "budgets": [20],
+        "batch_size": 16,
+        "data": {"corpus": str(corpus), "image_size_px": SIZE_PX, "num_workers": 0},
+        "parallel": {"micro_batch_size": 16, "num_threads": 1},
+        "schedule": {"warmup_steps": 4},
+        "optimiser": {"learning_rate": 1e-3},
+        "checkpoint": {"every_steps": 10},
+        "log": {"trackers": []},
+    }
+    for name, value in settings.items():
+        *blocks, key = name.split("__")
+        table = values
+        for block in blocks:
+            table = table.setdefault(block, {})
+        table[key] = value
+    return values

@@ -1,7 +1,6 @@
-"""Killing a build at random moments of a stage and starting it again: what the tests of both engines share.
+"""Killing a build at random moments of a stage and starting it again, on both engines.
 
-A process that has imported everything forks for each run, and its workers fork too (they are spawned otherwise): so
-a run costs half a second. Kills hit all of its processes, or one worker, while the stage has shards to make.
+Kills hit all of its processes, or one worker, while the stage has shards to make.
 """
 
 import contextlib
@@ -10,11 +9,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from torture.killing import Forge, is_alive, workers_of
 
 NOT_COMPARED = ["logs", "attempts", "checksums.json", ".lock", "index"]  # of a run, or derived
 COMMANDS = {
@@ -28,35 +28,6 @@ COMMANDS = {
 COMMAND_OF = {stage: command for command, stages in COMMANDS.items() for stage in stages}
 STAGES = list(COMMAND_OF)
 NUM_KILLS = 20
-PARENT = """
-import importlib, multiprocessing, os, sys
-from types import SimpleNamespace
-import pyarrow.dataset  # what reading Parquet would import, pandas with it
-import babelcap.jobs.pool as pool
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-from babelcap.config import load_config
-from babelcap.generate.build import build_dataset
-from babelcap.generate.config import BuildConfig
-for name in ("clean", "unique", "text_sources", "search", "backends.world"):
-    importlib.import_module("babelcap.generate." + name)
-pool.STOP_SECONDS = 0.05  # forked, they hold each other's connections open and do not see them close
-pool.multiprocessing = SimpleNamespace(get_context=lambda _: multiprocessing.get_context("fork"))
-for line in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        os.dup2(2, 1)  # Ray tells of dead workers on the standard output, which is for pids here
-        os.nice(5)  # whoever is to kill it must not be slower
-        try:
-            path, until = line.split()
-            os._exit(3 if build_dataset(load_config(BuildConfig, path), until=until).build.set_aside else 0)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(4)
-    print(pid, flush=True)
-    print(os.waitpid(pid, 0)[1], flush=True)
-"""
 
 
 class Kills(NamedTuple):
@@ -66,27 +37,16 @@ class Kills(NamedTuple):
     num_workers: int
 
 
-class Builder:
+class Builder(Forge):
     """Runs builds of configuration files, one after the other."""
 
-    def __init__(self, *modules: str, environment: Mapping[str, str] = os.environ) -> None:
-        """`modules` are imported once for all runs."""
-        command = [sys.executable, "-W", "ignore", "-c", PARENT, *modules]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environment)
-        )
+    def build(self, folder: Path, until: str = "assemble") -> int:
+        return self.start(["data", "build", str(folder / "build.json"), "--until", until])
 
-    def start(self, folder: Path, until: str = "assemble") -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{folder / 'build.json'} {until}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
 
-    def end(self) -> int:
-        """The exit status, as `waitpid` gives it."""
-        assert self.process.stdout is not None
-        return int(self.process.stdout.readline())
+def make_builder(log: Path, *modules: str, environment: Mapping[str, str] = os.environ) -> Builder:
+    rooms = ("build", "clean", "unique", "text_sources", "search", "backends.world")
+    return Builder(*(f"babelcap.generate.{room}" for room in rooms), *modules, log=log, environment=environment)
 
 
 def stage_files(folder: Path, stage: str) -> list[Path]:
@@ -121,18 +81,11 @@ def run_stage_again(
 ) -> tuple[int, list[Path]]:
     """Takes most of a stage's files away and starts the build; returns when the stage has begun to make them."""
     files = take_away(whole, folder, stage, rng)
-    pid = builder.start(folder, COMMAND_OF[stage])
+    pid = builder.build(folder, COMMAND_OF[stage])
     until = time.monotonic() + 60
-    while not has_begun(folder, stage, files) and Path(f"/proc/{pid}/task").exists() and time.monotonic() < until:
+    while not has_begun(folder, stage, files) and is_alive(pid) and time.monotonic() < until:
         time.sleep(0.0005)
     return pid, files
-
-
-def workers_of(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
 
 
 def check_same(whole: Path, folder: Path) -> None:
@@ -165,7 +118,7 @@ def kill_in_stage(
         pid, files = run_stage_again(builder, whole, folder, stage, rng)
         # The moment is drawn by what is done of the stage, and some milliseconds: machines differ in speed.
         num_done = rng.randrange(len(files))
-        while sum(path.exists() for path in files) < num_done and Path(f"/proc/{pid}/task").exists():
+        while sum(path.exists() for path in files) < num_done and is_alive(pid):
             time.sleep(0.0002)
         time.sleep(rng.uniform(0, 0.005))
         is_hit = not all(path.exists() for path in files)
@@ -183,7 +136,7 @@ def kill_in_stage(
         print(f"{stage}: {'a worker' if goes_on else 'all'} {'in' if is_hit else 'after'} the stage", flush=True)
         if num_hits == num_kills:
             break
-    builder.start(folder)
+    builder.build(folder)
     assert builder.end() == 0
     check_same(whole, folder)
     return Kills(num_hits, num_workers)
