@@ -95,14 +95,16 @@ def test_bad_uploads(client: TestClient, name: str) -> None:
 
 @pytest.mark.parametrize("name", good_pictures())
 def test_unusual_uploads(client: TestClient, engine: Engine, name: str) -> None:
-    """The same caption as of a plain picture with the same content."""
+    """The same caption as of a plain picture with the same content; of a JPEG, which is decoded at the scale that is
+    needed, nearly the same picture, and so some caption."""
     content = good_pictures()[name]
     plain = encoded(shown_picture(content, engine.limits))
     texts = [
         client.post("/caption/upload", files={"image": one}, data={"language": "de"}).json()["results"][0]["text"]
         for one in (content, plain)
     ]
-    assert texts[0] == texts[1] != ""
+    assert all(texts)
+    assert texts[0] == texts[1] or name.endswith(".jpg")
 
 
 def chat(client: TestClient, words: str, address: str | None = ADDRESS, **more: Any) -> Any:

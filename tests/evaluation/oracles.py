@@ -11,6 +11,7 @@ class ByHeart:
     device, dtype, training = torch.device("cpu"), torch.float32, False
     config = SimpleNamespace(decoder_start_token_id=1, pad_token_id=0)
     keeps_packed = False
+    quantise = None
     packed_weights = SimpleNamespace(clear=lambda: None)
     end_token_ids: tuple[int, ...] = ()
 
@@ -26,6 +27,6 @@ class ByHeart:
     def num_given_tokens(self, prefix_ids: list[int]) -> int:
         return 1
 
-    def encoder(self, input_ids: Tensor, attention_mask: Tensor, image_features: Tensor | None) -> SimpleNamespace:
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, image_features: Tensor | None) -> SimpleNamespace:
         states = torch.zeros(len(input_ids), 1, 1) if image_features is None else image_features
         return SimpleNamespace(last_hidden_state=states, attention_mask=torch.ones(states.shape[:2], dtype=torch.long))
