@@ -12,6 +12,7 @@ class ByHeart:
     config = SimpleNamespace(decoder_start_token_id=1, pad_token_id=0)
     keeps_packed = False
     quantise = None
+    head = SimpleNamespace(products=())
     packed_weights = SimpleNamespace(clear=lambda: None)
     end_token_ids: tuple[int, ...] = ()
 
