@@ -27,6 +27,7 @@ from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
+from babelcap.models.network.packed import added_mask, pack
 from babelcap.models.network.parts import DECODERS, ENCODERS
 from babelcap.storage import require_manifest, update_manifest
 
@@ -168,13 +169,15 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         num_items_in_batch: float | None = None,
         shortlist: Shortlist | None = None,
+        packed: bool = False,
         **kwargs: Any,
     ) -> CaptionerOutput:
         """With labels and `logits_needed=False` the loss is computed in chunks and the logits never exist as a whole.
 
         The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number. The
         decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids,
-        labels and logits of the decoder are positions in the shortlist.
+        labels and logits of the decoder are positions in the shortlist. `packed` saves the padding of the targets,
+        where labels are given and logits are not needed; only a Gemma decoder can.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -190,6 +193,11 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
                 decoder_input_ids = self.shift_right(labels)
         if decoder_input_ids is None:
             raise ValueError("forward needs labels or decoder_input_ids")
+        if packed and labels is not None and not logits_needed:
+            num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
+            return self._packed_losses(
+                decoder_input_ids, labels, encoder_states, encoder_mask, 1 / num_items, shortlist
+            )
         decoded = self.decoder(
             input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
             attention_mask=decoder_attention_mask,
@@ -221,3 +229,31 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             encoder_last_hidden_state=encoder_states,
             image_features=encoder_outputs.get("image_features") if isinstance(encoder_outputs, dict) else None,
         )
+
+    def _packed_losses(
+        self,
+        decoder_input_ids: Tensor,
+        labels: Tensor,
+        encoder_states: Tensor,
+        encoder_mask: Tensor | None,
+        scale: float,
+        shortlist: Shortlist | None,
+    ) -> CaptionerOutput:
+        if encoder_mask is None:
+            encoder_mask = encoder_states.new_ones(encoder_states.shape[:2])
+        row = pack(decoder_input_ids, labels, encoder_mask, self.config.decoder_config.sliding_window)
+        self_masks = row.masks
+        if self.decoder.config._attn_implementation == "eager":  # adds its mask to the scores
+            self_masks = {kind: added_mask(mask, encoder_states.dtype) for kind, mask in row.masks.items()}
+        decoded = self.decoder(
+            input_ids=row.input_ids if shortlist is None else shortlist.to_vocabulary(row.input_ids),
+            position_ids=row.position_ids,
+            attention_mask=self_masks,
+            encoder_hidden_states=encoder_states.flatten(0, 1)[None],
+            encoder_attention_mask=row.cross_mask,
+            use_cache=False,
+        )
+        weight = self.head_weight if shortlist is None else shortlist.weight
+        states = decoded.last_hidden_state
+        loss, token_losses = target_token_losses(states, weight, row.labels, scale, softcap=self.head.softcap)
+        return CaptionerOutput(loss=loss, token_losses=row.unpack(token_losses[0]))
