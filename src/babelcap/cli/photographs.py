@@ -12,6 +12,9 @@ def photos(
     split: str = typer.Option("val", help="Split whose photographs are captioned."),
     language: str = typer.Option("en,de,fr,es,ru,zh", "--language", "-l", help="Languages, divided by commas."),
     prefix: str = typer.Option("always", help="always, none, or auto: where the language was never captioned in."),
+    prefix_text: list[str] = typer.Option(
+        None, help="Another prefix for a language, such as ru='На фото'; may be given several times."
+    ),
     num: int = typer.Option(None, min=2, help="At most so many photographs."),
     num_beams: int = typer.Option(1, min=1, help="Beams of the search; 1 is greedy."),
     max_new_tokens: int = typer.Option(32, min=1, help="Tokens of a caption at most."),
@@ -46,7 +49,8 @@ def photos(
     keys = dict(list(split_keys(index, split).items())[:num])
     settings = GenerationSettings(num_beams=num_beams, max_new_tokens=max_new_tokens, scores=False)
     codes = [code.strip() for code in language.split(",")]
-    said = caption_photographs(load(model), index, keys, codes, settings, mode, batch_size)
+    others = _prefix_texts(prefix_text or [], codes)
+    said = caption_photographs(load(model), index, keys, codes, settings, mode, batch_size, others)
     if captions is not None:
         rows = [{"key": key, "language": code, "text": said[code][key]} for key in keys for code in codes]
         write_text(captions, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
@@ -59,3 +63,15 @@ def photos(
         low, high = entry.score.interval()
         name = f"{entry.language}  {entry.score.name:10} {entry.who:9}"
         typer.echo(f"{name} {entry.score.value:7.3f} [{low:.3f}, {high:.3f}]")
+
+
+def _prefix_texts(given: list[str], codes: list[str]) -> dict[str, str]:
+    from babelcap.errors import UserError
+
+    found = {}
+    for entry in given:
+        code, equals, text = entry.partition("=")
+        if not equals or not text.strip() or code not in codes:
+            raise UserError(f"prefix-text: found '{entry:.80}'; write CODE=TEXT with one of the languages {codes}")
+        found[code] = text
+    return found

@@ -115,11 +115,20 @@ def caption_photographs(
     settings: GenerationSettings,
     prefix: PrefixMode = "always",
     batch_size: int = 32,
+    prefix_texts: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """language -> key -> caption without its prefix."""
+    """language -> key -> caption without its prefix; `prefix_texts` of a language stand in for the captioner's own."""
+    others = prefix_texts or {}
     found: dict[str, dict[str, str]] = {code: {} for code in languages}
     requests = (
-        GenerationRequest(code, image=index.read_image(number), key=key, prefix=prefix, settings=settings)
+        GenerationRequest(
+            code,
+            image=index.read_image(number),
+            key=key,
+            prefix=prefix,
+            prefix_text=others.get(code),
+            settings=settings,
+        )
         for key, number in keys.items()
         for code in languages
     )

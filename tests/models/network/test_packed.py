@@ -8,7 +8,7 @@ from torch import Tensor
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.models import Captioner
-from babelcap.models.network.packed import pack
+from babelcap.models.network.packed import packing_of
 
 N = IGNORED_LABEL
 
@@ -37,14 +37,22 @@ def test_losses_and_gradients_are_those_of_the_padded_batch(
         torch.testing.assert_close(found[1][2][name], gradient, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_a_token_sees_its_own_sample_alone() -> None:
+def test_tokens_come_back_to_their_places() -> None:
     labels = torch.tensor([[2, 7, 1], [N, 1, N]])
-    row = pack(torch.tensor([[1, 2, 7], [1, 2, 0]]), labels, torch.tensor([[1, 1], [1, 0]]), sliding_window=2)
-    assert row.input_ids.tolist() == [[1, 2, 7, 1, 2]]
-    assert row.position_ids.tolist() == [[0, 1, 2, 0, 1]]
-    assert row.labels.tolist() == [[2, 7, 1, N, 1]]
-    assert row.masks["full_attention"][0, 0, 2].tolist() == [True, True, True, False, False]
-    assert row.masks["sliding_attention"][0, 0, 2].tolist() == [False, True, True, False, False]
-    assert row.masks["full_attention"][0, 0, 4].tolist() == [False, False, False, True, True]
-    assert row.cross_mask[0, 0, 3].tolist() == [False, False, True, False]
-    assert row.unpack(torch.arange(1.0, 6.0)).tolist() == [[1, 2, 3], [4, 5, 0]]
+    packing = packing_of(labels)
+    assert packing.gather(labels).tolist() == [2, 7, 1, N, 1]
+    assert packing.positions().tolist() == [0, 1, 2, 0, 1]
+    assert packing.spread(torch.arange(1.0, 6.0)).tolist() == [[1, 2, 3], [4, 5, 0]]
+    masks = packing.masks(sliding_window=2)
+    assert masks["full_attention"][0, 0, 2].tolist() == [True, True, True]
+    assert masks["sliding_attention"][0, 0, 2].tolist() == [False, True, True]
+
+
+def test_attention_is_as_before_afterwards(
+    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]
+) -> None:
+    model = make_captioner("gemma3")
+    before = model.decoder.config._attn_implementation
+    labels = torch.full((len(inputs["input_ids"]), 3), 5)
+    model(**inputs, labels=labels, logits_needed=False, packed=True)
+    assert model.decoder.config._attn_implementation == before

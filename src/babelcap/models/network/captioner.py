@@ -27,7 +27,7 @@ from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
-from babelcap.models.network.packed import added_mask, pack
+from babelcap.models.network.packed import packed_attention, packing_of
 from babelcap.models.network.parts import DECODERS, ENCODERS
 from babelcap.storage import require_manifest, update_manifest
 
@@ -239,21 +239,19 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         scale: float,
         shortlist: Shortlist | None,
     ) -> CaptionerOutput:
-        if encoder_mask is None:
-            encoder_mask = encoder_states.new_ones(encoder_states.shape[:2])
-        row = pack(decoder_input_ids, labels, encoder_mask, self.config.decoder_config.sliding_window)
-        self_masks = row.masks
-        if self.decoder.config._attn_implementation == "eager":  # adds its mask to the scores
-            self_masks = {kind: added_mask(mask, encoder_states.dtype) for kind, mask in row.masks.items()}
-        decoded = self.decoder(
-            input_ids=row.input_ids if shortlist is None else shortlist.to_vocabulary(row.input_ids),
-            position_ids=row.position_ids,
-            attention_mask=self_masks,
-            encoder_hidden_states=encoder_states.flatten(0, 1)[None],
-            encoder_attention_mask=row.cross_mask,
-            use_cache=False,
-        )
+        packing = packing_of(labels)
+        ids = packing.gather(decoder_input_ids)[None]
+        with packed_attention(self.decoder.config):
+            decoded = self.decoder(
+                input_ids=ids if shortlist is None else shortlist.to_vocabulary(ids),
+                position_ids=packing.positions()[None],
+                attention_mask=packing.masks(self.decoder.config.sliding_window),
+                encoder_hidden_states=encoder_states,
+                encoder_attention_mask=encoder_mask,
+                use_cache=False,
+                packing=packing,
+            )
         weight = self.head_weight if shortlist is None else shortlist.weight
-        states = decoded.last_hidden_state
-        loss, token_losses = target_token_losses(states, weight, row.labels, scale, softcap=self.head.softcap)
-        return CaptionerOutput(loss=loss, token_losses=row.unpack(token_losses[0]))
+        states, targets = decoded.last_hidden_state[0], packing.gather(labels)
+        loss, losses = target_token_losses(states, weight, targets, scale, softcap=self.head.softcap)
+        return CaptionerOutput(loss=loss, token_losses=packing.spread(losses))
