@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from babelcap.data.importers.multi30k import Text, load_texts
 from babelcap.data.store.index import CorpusIndex
@@ -24,8 +25,8 @@ from babelcap.evaluation.metrics.sacre import chrf, sacre_bleu
 from babelcap.evaluation.metrics.score import Score
 from babelcap.evaluation.metrics.sentence_space import NAME, sentence_vectors
 from babelcap.languages import PrefixMode
+from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
-from babelcap.models.inference import CaptionPipeline
 
 RECALLS = (1, 10)
 NUM_FITTED = 400  # photographs that the map is fitted on, of which only what people wrote is needed
@@ -108,7 +109,7 @@ def all_keys(corpus: Corpus) -> frozenset[str]:
 
 
 def caption_photographs(
-    pipeline: CaptionPipeline,
+    core: GenerationCore,
     index: CorpusIndex,
     keys: Mapping[str, int],
     languages: Sequence[str],
@@ -132,25 +133,36 @@ def caption_photographs(
         for key, number in keys.items()
         for code in languages
     )
-    for result in pipeline.generate(requests, batch_size=batch_size):
+    for result in core.generate(requests, batch_size=batch_size):
         found[result.request.language][result.request.key] = result.texts[0].without_prefix.strip()
     return found
 
 
+class Places:
+    """Where a caption's own photograph stands among all; the map is fitted once."""
+
+    def __init__(self, texts: PhotographTexts) -> None:
+        self.ridge = texts.fit()
+        self.photographs = texts.photographs() - self.ridge.photograph_mean
+
+    def of(self, said: Sequence[str]) -> NDArray[np.int64]:
+        """Of one caption for each photograph, in their order; 1 is the first."""
+        return ranks(self.ridge(sentence_vectors(said)), self.photographs)
+
+
 def measure_captions(captions: Mapping[str, Mapping[str, str]], texts: PhotographTexts) -> list[Measured]:
     """`captions` are by language and key, of all photographs that `texts` names."""
-    ridge, photographs = texts.fit(), texts.photographs()
-    photographs = photographs - ridge.photograph_mean
+    places = Places(texts)
     measured = []
     for language, of_language in captions.items():
         said = [of_language[key] for key in texts.keys]
-        measured += _retrieved(language, OWN, said, texts.keys, ridge, photographs)
-        measured += _retrieved(language, SHUFFLED, [*said[1:], *said[:1]], texts.keys, ridge, photographs)
+        measured += _retrieved(language, OWN, said, texts.keys, places)
+        measured += _retrieved(language, SHUFFLED, [*said[1:], *said[:1]], texts.keys, places)
         measured.append(Measured(language, OWN, language_fidelity(dict(of_language), language).outputs))
         measured += _against_people(language, dict(zip(texts.keys, said, strict=True)), texts)
         human = [_human(texts, key, language) for key in texts.keys]
         if all(human):
-            measured += _retrieved(language, HUMAN, [text or "" for text in human], texts.keys, ridge, photographs)
+            measured += _retrieved(language, HUMAN, [text or "" for text in human], texts.keys, places)
     return measured
 
 
@@ -161,11 +173,11 @@ def _human(texts: PhotographTexts, key: str, language: str) -> str | None:
 
 
 def _retrieved(
-    language: str, who: str, said: Sequence[str], keys: Sequence[str], ridge: RidgeMap, photographs: Vectors
+    language: str, who: str, said: Sequence[str], keys: Sequence[str], places: "Places"
 ) -> list[Measured]:
-    places = ranks(ridge(sentence_vectors(said)), photographs)
+    found = places.of(said)
     choices = {"space": NAME, "lang": language, "among": len(keys), "fitted": NUM_FITTED}
-    return [Measured(language, who, recall_at(k, keys, places, choices)) for k in RECALLS]
+    return [Measured(language, who, recall_at(k, keys, found, choices)) for k in RECALLS]
 
 
 def _against_people(language: str, said: dict[str, str], texts: PhotographTexts) -> list[Measured]:
