@@ -48,9 +48,10 @@ def test_the_configuration_is_that_of_the_corpus() -> None:
     main = [run for run in runs if run.kind == "main" and run.size == "photos-l"]
     assert {run.seed for run in main} == {0, 1, 2}
     assert len(main) == 12
-    assert {run.kind for run in runs} == {"main", "no-translation", "unfit-translation"}
+    assert {run.kind for run in runs} == {"main", "no-translation", "unfit-translation", "finetuned"}
+    assert all(run.captions is not None for run in runs)
     steps = sum(run.train.units for run in {run.train.hash: run for run in runs}.values()) / 16
-    assert steps == 3 * 1410 + 2 * 690 + 2 * 1200
+    assert steps == 3 * 1410 + 2 * 690 + 2 * 1200 + 40
 
 
 def make_corpus(folder: Path) -> Path:
@@ -102,6 +103,7 @@ def test_its_steps_run_in_tiny(
     values = whole | {
         "output": str(tmp_path / "study"),
         "num_workers": 1,
+        "finetune": [],
         "corpus": whole["corpus"] | {"folder": str(corpus)},
         "checkpoints": [{"base": "gemma3-270m", "size": "photos-l", "model": str(model)}],
         "grid": [

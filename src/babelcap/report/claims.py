@@ -64,13 +64,18 @@ TITLES = {
 
 
 def difference(
-    first: Cell, second: Cell, name: str, variants: tuple[str, str], splits: tuple[str, str] = (EVAL, EVAL)
+    first: Cell,
+    second: Cell,
+    name: str,
+    variants: tuple[str, str],
+    splits: tuple[str, str] = (EVAL, EVAL),
+    at: str = UNSEEN,
 ) -> Estimate | None:
     """A caption measure of one cell less that of another, seed by seed."""
     measures = [caption_measure(name, variant) for variant in variants]
     return difference_of_shares(
-        values(first, measures[0], UNSEEN, splits[0]),
-        values(second, measures[1], UNSEEN, splits[1]),
+        values(first, measures[0], at, splits[0]),
+        values(second, measures[1], at, splits[1]),
         min(num_pictures(first, measures[0], splits[0]), num_pictures(second, measures[1], splits[1])),
     )
 

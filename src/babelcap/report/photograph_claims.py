@@ -74,13 +74,14 @@ def translations(study: Study, main: Cell) -> Claim:
 
 
 def finetuning(study: Study, main: Cell) -> Claim:
+    """In the language of UC, French, whose captions it was fine-tuned on."""
     pair = study.finetuned(main)
     language = gain = found = None
     if pair is not None:
         tuned, source = pair
-        language = share(tuned, "language", "plain")
-        gain = difference(tuned, tuned, "language", ("prefix", "plain"))
-        found = difference(tuned, source, NAME, ("plain", "prefix"))
+        language = share(tuned, "language", "plain", "UC")
+        gain = difference(tuned, tuned, "language", ("prefix", "plain"), at="UC")
+        found = difference(tuned, source, NAME, ("plain", "prefix"), at="UC")
     conditions = (
         at_least("right language without prefix, fine-tuned", language, TUNED_LANGUAGE_TARGET, True),
         at_most("right language, what the prefix still adds", gain, PREFIX_GAIN_LIMIT),

@@ -27,6 +27,8 @@ class Generated(NamedTuple):
     encoder_mask: Tensor
     log_probabilities: list[tuple[float, ...]] | None = None  # of what was generated, where the search knew them
 
+LABEL_ENDS = (":", "：")  # a prefix that ends so is a label before the caption, no part of its sentence
+
 
 class ResultBuilder:
     def __init__(
@@ -80,6 +82,8 @@ class ResultBuilder:
         self, item: Prepared, whole: str, ids: Tensor, explained: Explained | None, known: tuple[float, ...] | None
     ) -> GeneratedText:
         without_prefix = whole.removeprefix(item.prefix)
+        if item.prefix.endswith(LABEL_ENDS):
+            whole = without_prefix.strip()
         if explained is None:
             return GeneratedText(whole, without_prefix, None if known is None else _score(known))
         settings, num_given = item.request.settings, self.model.num_given_tokens(item.prefix_ids) - 1
