@@ -84,7 +84,9 @@ def test_measures_of_a_study(texts: PhotographTexts, monkeypatch: pytest.MonkeyP
     few = PhotographTexts(texts.folder, keys, texts.at_hand)
     coverage = Coverage(seen=("caption-en", "caption-de"), splits={"UC": ("caption-fr",), "SC": ("caption-de",)})
     right = {code: {key: f"{code} {key} x" for key in keys} for code in ("de", "fr")}
-    wrong = {code: dict(zip(keys, [*said.values()][1:] + [*said.values()][:1], strict=True)) for code, said in right.items()}
+    wrong = {
+        code: dict(zip(keys, [*said.values()][1:] + [*said.values()][:1], strict=True)) for code, said in right.items()
+    }
     wrong["fr"] |= {key: wrong["fr"][key].replace("fr", "de") for key in keys[::2]}
     results, judged = measure_photographs({"plain": wrong, "prefix": right}, few, coverage)
     found = {result.measure: result for result in results}

@@ -142,7 +142,9 @@ def test_its_steps_run_in_tiny(
 def test_its_claims_rest_on_retrieval(tmp_path: Path) -> None:
     """Planted shares: main finds 60 % of the photographs, captions alone 30 %; the language needs the prefix."""
     records = [
-        planted_record(kind, seed, found) for kind, found in (("main", 0.6), ("no-translation", 0.3)) for seed in (0, 1, 2)
+        planted_record(kind, seed, found)
+        for kind, found in (("main", 0.6), ("no-translation", 0.3))
+        for seed in (0, 1, 2)
     ]
     study = Study(tuple(records), Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS))
     main = study.headline()
@@ -158,7 +160,13 @@ def test_its_claims_rest_on_retrieval(tmp_path: Path) -> None:
 
 
 def planted_record(kind: str, seed: int, found: float) -> RunRecord:
-    shares = {"language/prefix": 1.0, "language/plain": 0.1, "found/prefix": found, "found/plain": 0.1, "found/chance": 0.08}
+    shares = {
+        "language/prefix": 1.0,
+        "language/plain": 0.1,
+        "found/prefix": found,
+        "found/plain": 0.1,
+        "found/chance": 0.08,
+    }
     results = [
         caption_result(
             f"captions/{name}", EVAL, Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS),

@@ -172,9 +172,7 @@ def _human(texts: PhotographTexts, key: str, language: str) -> str | None:
     return found[0] if found else texts.sentence(key, language)
 
 
-def _retrieved(
-    language: str, who: str, said: Sequence[str], keys: Sequence[str], places: "Places"
-) -> list[Measured]:
+def _retrieved(language: str, who: str, said: Sequence[str], keys: Sequence[str], places: "Places") -> list[Measured]:
     found = places.of(said)
     choices = {"space": NAME, "lang": language, "among": len(keys), "fitted": NUM_FITTED}
     return [Measured(language, who, recall_at(k, keys, found, choices)) for k in RECALLS]

@@ -11,8 +11,8 @@ from babelcap.report.claims import (
     TUNED_LANGUAGE_TARGET,
     difference,
     enough_seeds,
-    loss_and_content,
     looks_at_the_image,
+    loss_and_content,
     prefix_needed,
 )
 from babelcap.report.statistics import Estimate, difference_of_shares
@@ -44,9 +44,7 @@ def photograph_claims(study: Study, main: Cell) -> list[Claim]:
 
 def emergence(main: Cell) -> Claim:
     found = share(main, NAME, "prefix")
-    behind = difference_of_shares(
-        values(main, FOUND, "SC"), values(main, FOUND, UNSEEN), num_pictures(main, FOUND)
-    )
+    behind = difference_of_shares(values(main, FOUND, "SC"), values(main, FOUND, UNSEEN), num_pictures(main, FOUND))
     conditions = (
         interval_above(f"{WHAT}, with prefix", found, chance(main, NAME), "captions of other photographs"),
         at_least(f"{WHAT}, with prefix", found, FOUND_TARGET),

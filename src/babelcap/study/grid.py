@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from babelcap.config import content_hash
 from babelcap.coverage import TRANSLATION, Coverage
 from babelcap.data.feed.batches import BatchConfig
-from babelcap.evaluation.metrics.sentence_space import NAME as SPACE
 from babelcap.measures import EVAL, HOLDOUT
 from babelcap.models.sizing.sizes import get_size
 from babelcap.study.blocks import FinetuneBlock
@@ -19,6 +18,7 @@ from babelcap.study.sources import (
     captioner_step,
     changed_world,
     finetuning_step,
+    photograph_settings,
     pictures_step,
     splits_of,
     trial_step,
@@ -237,8 +237,10 @@ class _Builder:
         trained, benchmarks = training.settings, training.measured.benchmarks
         inputs = training.step, training.measured.pictures
         variants = config.final_variants if is_final else config.variants
-        if self.truth is None and config.texts is not None:
-            return self._photographs_step(slug, model, inputs, trained)
+        if self.truth is None and (settings := photograph_settings(self.config, self.splits.eval_split)) is not None:
+            units = config.num_captions * len(settings["variants"]) * len(self.coverage.languages)
+            step = self._measure_step("captions", slug, settings | {"model": model}, inputs, trained, units)
+            return replace(step, resources=step.resources | {"texts": str(config.texts)})
         if not variants or not config.num_captions or self.truth is None:
             return None
         num_pictures = {EVAL: config.num_captions}
@@ -263,28 +265,6 @@ class _Builder:
         units += (1 + is_final) * num_languages * (config.num_translated + 4 * config.num_pairs)
         step = self._measure_step("captions", slug, settings, inputs, trained, units)
         return replace(step, inputs=step.inputs | {"benchmarks": benchmarks})
-
-    def _photographs_step(
-        self, slug: str, model: str, inputs: tuple[Step, Step], trained: TrainConfig
-    ) -> Step | None:
-        """Captions of photographs, which have no truth file, judged by what people wrote of them."""
-        config = self.config.evaluation
-        variants = [variant for variant in config.variants if "shortlist" not in variant]
-        if not variants or not config.num_captions:
-            return None
-        settings = {
-            "model": model,
-            "judged_by": SPACE,
-            "split": self.splits.eval_split,
-            "num_pictures": config.num_captions,
-            "variants": variants,
-            "style": str(config.style),
-            "num_beams": config.num_beams,
-            "max_new_tokens": config.max_new_tokens,
-        }
-        units = config.num_captions * len(variants) * len(self.coverage.languages)
-        step = self._measure_step("captions", slug, settings, inputs, trained, units)
-        return replace(step, resources=step.resources | {"texts": str(config.texts)})
 
     def _measure_step(
         self,

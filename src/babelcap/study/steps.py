@@ -171,9 +171,15 @@ def _measure_loss(job: Job, folder: Path) -> None:
 
 
 def _measure_captions(job: Job, folder: Path) -> None:
-    settings = job["settings"]
     if "texts" in job["resources"]:
-        return _measure_photographs(job, folder)
+        _measure_photographs(job, folder)
+    else:
+        _measure_scenes(job, folder)
+
+
+def _measure_scenes(job: Job, folder: Path) -> None:
+    """Captions of pictures whose truth is known."""
+    settings = job["settings"]
     coverage = Coverage(**settings["coverage"])
     model, processor, index, features = _open(job)
     shortlists = _shortlists(index, coverage, processor)
@@ -215,9 +221,7 @@ def _measure_photographs(job: Job, folder: Path) -> None:
     texts = PhotographTexts(Path(job["resources"]["texts"]), tuple(keys), all_keys(index.corpus))
     coverage = Coverage(**settings["coverage"])
     core = GenerationCore(model, processor, coverage, identify_language=False)
-    asked = GenerationSettings(
-        num_beams=settings["num_beams"], max_new_tokens=settings["max_new_tokens"], scores=False
-    )
+    asked = GenerationSettings(num_beams=settings["num_beams"], max_new_tokens=settings["max_new_tokens"], scores=False)
     codes = [language.code for language in coverage.languages]
     said = {
         variant: caption_photographs(

@@ -48,9 +48,7 @@ def test_tokens_come_back_to_their_places() -> None:
     assert masks["sliding_attention"][0, 0, 2].tolist() == [False, True, True]
 
 
-def test_attention_is_as_before_afterwards(
-    make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]
-) -> None:
+def test_attention_is_as_before_afterwards(make_captioner: Callable[..., Captioner], inputs: dict[str, Tensor]) -> None:
     model = make_captioner("gemma3")
     before = model.decoder.config._attn_implementation
     labels = torch.full((len(inputs["input_ids"]), 3), 5)

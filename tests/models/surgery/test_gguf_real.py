@@ -62,5 +62,8 @@ def test_the_next_token_is_that_of_llama_cpp(gguf_file: Path) -> None:
         assert int(ours.argmax()) == found[0]["id"], text
         same = ours[[entry["id"] for entry in found]]
         divergence = float((theirs.exp() * (theirs - same)).sum())
-        print(f"{text!r}: {divergence:.4f} nats, largest difference {float((theirs - same).abs().max()):.2f}", file=sys.stderr)
+        print(
+            f"{text!r}: {divergence:.4f} nats, largest difference {float((theirs - same).abs().max()):.2f}",
+            file=sys.stderr,
+        )
         assert divergence < MAX_DIVERGENCE, text

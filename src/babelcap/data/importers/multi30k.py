@@ -53,7 +53,7 @@ class Multi30kMaker:
     french: bool = False  # also French captions to train on, beside English and German ones alone: for fine-tuning
 
     def made_from(self, tar: Path) -> dict[str, Any]:
-        known = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
+        known: dict[str, Any] = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
         known |= {"french": True} if self.french else {}
         return {"maker": "multi30k/1", "texts": str(self.texts), **known}
 
@@ -90,7 +90,8 @@ def import_multi30k(
     provenance = {
         "source": "Multi30K",
         "command": "babelcap data import multi30k",
-        "parameters": {"images": images, "texts": str(texts)} | ({} if pairs is None else {"pairs": str(pairs)})
+        "parameters": {"images": images, "texts": str(texts)}
+        | ({} if pairs is None else {"pairs": str(pairs)})
         | ({"french": True} if french else {}),
     }
     coverage = Coverage(seen=SEEN) if pairs is None else Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS)

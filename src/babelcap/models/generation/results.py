@@ -27,6 +27,7 @@ class Generated(NamedTuple):
     encoder_mask: Tensor
     log_probabilities: list[tuple[float, ...]] | None = None  # of what was generated, where the search knew them
 
+
 LABEL_ENDS = (":", "：")  # a prefix that ends so is a label before the caption, no part of its sentence
 
 

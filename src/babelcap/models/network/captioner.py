@@ -85,7 +85,12 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
-    _no_split_modules: ClassVar[list[str]] = ["BartEncoderLayer", "MBartEncoderLayer", "BartDecoderLayer", "GatedCrossAttentionLayer"]
+    _no_split_modules: ClassVar[list[str]] = [
+        "BartEncoderLayer",
+        "MBartEncoderLayer",
+        "BartDecoderLayer",
+        "GatedCrossAttentionLayer",
+    ]
     _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
 
     def __init__(self, config: CaptionerConfig) -> None:

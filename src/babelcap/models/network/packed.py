@@ -1,8 +1,8 @@
-"""Targets of a batch one behind the other in a single row, without padding: in training half of a padded batch is empty.
+"""Targets of a batch one behind the other in a single row, without padding, of which half a padded batch consists.
 
-Matrices are multiplied with the row, which holds tokens alone. Attention is small beside them, and is done on the padded
-batch, to which the row is spread: a token sees the tokens before it of its own sample, and its sample's encoder states.
-Losses are those of the padded batch, to rounding.
+Matrices are multiplied with the row, which holds tokens alone. Attention is small beside them, and is done on the
+padded batch, to which the row is spread: a token sees the tokens before it of its own sample, and its sample's encoder
+states. Losses are those of the padded batch, to rounding.
 """
 
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ def attend_packed(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """As transformers calls its attention: [1, heads, tokens, width] each -> [1, tokens, heads, width]."""
-    spread = (packing.spread(part[0].transpose(0, 1)).transpose(1, 2) for part in (query, key, value))
-    found = attend(*spread, attention_mask, scaling=scaling, softcap=softcap, dropout=dropout)
+    query, key, value = (packing.spread(part[0].transpose(0, 1)).transpose(1, 2) for part in (query, key, value))
+    found = attend(query, key, value, attention_mask, scaling=scaling, softcap=softcap, dropout=dropout)
     return packing.gather(found.transpose(1, 2))[None], None
 
 
