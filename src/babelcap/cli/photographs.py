@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+PHOTOGRAPHS_AT_ONCE = 16  # between two writings of the captions
+
 
 def photos(
     model: str = typer.Argument(help="Folder, hub id or name (photos) of a captioner.", show_default=False),
@@ -19,7 +21,7 @@ def photos(
     num_beams: int = typer.Option(1, min=1, help="Beams of the search; 1 is greedy."),
     max_new_tokens: int = typer.Option(32, min=1, help="Tokens of a caption at most."),
     batch_size: int = typer.Option(32, min=1, help="Captions generated at once."),
-    captions: Path = typer.Option(None, help="Write the captions to this file, JSON lines."),
+    captions: Path = typer.Option(None, help="Keep captions in this file, JSON lines; what it has is not made again."),
     json_output: bool = typer.Option(False, "--json", help="Print the results as JSON."),
 ) -> None:
     """Language, retrieval among the photographs, and chrF, BLEU and CIDEr where people wrote in the language.
@@ -33,6 +35,7 @@ def photos(
 
     from babelcap.data.store.index import CorpusIndex
     from babelcap.evaluation.photographs import (
+        KeptCaptions,
         PhotographTexts,
         all_keys,
         caption_photographs,
@@ -42,7 +45,6 @@ def photos(
     from babelcap.languages import check_prefix_mode
     from babelcap.models.generation.requests import GenerationSettings
     from babelcap.models.inference import load
-    from babelcap.storage import write_text
 
     mode = check_prefix_mode(prefix)
     index = CorpusIndex.open(corpus)
@@ -50,10 +52,18 @@ def photos(
     settings = GenerationSettings(num_beams=num_beams, max_new_tokens=max_new_tokens, scores=False)
     codes = [code.strip() for code in language.split(",")]
     others = _prefix_texts(prefix_text or [], codes)
-    said = caption_photographs(load(model), index, keys, codes, settings, mode, batch_size, others)
-    if captions is not None:
-        rows = [{"key": key, "language": code, "text": said[code][key]} for key in keys for code in codes]
-        write_text(captions, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    asked = {"model": model, "prefix": mode, "prefix_text": others, "beams": num_beams, "tokens": max_new_tokens}
+    kept = KeptCaptions(captions, asked)
+    pipeline = None
+    names = list(keys)
+    for start in range(0, len(names), PHOTOGRAPHS_AT_ONCE):
+        some = names[start : start + PHOTOGRAPHS_AT_ONCE]
+        missing = [code for code in codes if any(key not in kept.said[code] for key in some)]
+        if missing:
+            pipeline = pipeline or load(model)
+            chosen = {key: keys[key] for key in some}
+            kept.add(caption_photographs(pipeline, index, chosen, missing, settings, mode, batch_size, others))
+    said = {code: {key: kept.said[code][key] for key in keys} for code in codes}
     measured = measure_captions(said, PhotographTexts(texts, tuple(keys), all_keys(index.corpus)))
     if json_output:
         typer.echo(json.dumps([entry.values() for entry in measured], ensure_ascii=False))

@@ -5,6 +5,8 @@ human      a person's caption, judged in the captioner's place: what the measure
 Intervals are over photographs. A caption starts with its language's prefix, which is no part of what is judged.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +29,7 @@ from babelcap.evaluation.metrics.sentence_space import NAME, sentence_vectors
 from babelcap.languages import PrefixMode
 from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
+from babelcap.storage import read_text, write_text
 
 RECALLS = (1, 10)
 NUM_FITTED = 400  # photographs that the map is fitted on, of which only what people wrote is needed
@@ -136,6 +139,35 @@ def caption_photographs(
     for result in core.generate(requests, batch_size=batch_size):
         found[result.request.language][result.request.key] = result.texts[0].without_prefix.strip()
     return found
+
+
+class KeptCaptions:
+    """Captions by language and key, kept in a file as they come, behind a line that says how they were asked for."""
+
+    def __init__(self, path: Path | None, asked: Mapping[str, object]) -> None:
+        self.path = path
+        self.said: dict[str, dict[str, str]] = defaultdict(dict)
+        if path is None:
+            return
+        if not path.exists():
+            write_text(path, json.dumps(asked, ensure_ascii=False) + "\n")
+            return
+        first, *lines = (json.loads(line) for line in read_text(path).splitlines())
+        if first != asked:
+            raise UserError(f"{path}: has captions that were asked for otherwise ({first}); name another file")
+        for line in lines:
+            self.said[line["language"]][line["key"]] = line["text"]
+
+    def add(self, said: Mapping[str, Mapping[str, str]]) -> None:
+        """By language and key."""
+        rows = [
+            {"key": key, "language": code, "text": text} for code, some in said.items() for key, text in some.items()
+        ]
+        for row in rows:
+            self.said[row["language"]][row["key"]] = row["text"]
+        if self.path is not None:
+            new = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+            write_text(self.path, read_text(self.path) + new)
 
 
 class Places:
