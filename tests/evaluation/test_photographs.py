@@ -10,9 +10,10 @@ import pytest
 
 from babelcap.coverage import Coverage
 from babelcap.data.importers.multi30k import load_texts
+from babelcap.errors import UserError
 from babelcap.evaluation import photograph_study, photographs
 from babelcap.evaluation.photograph_study import measure_photographs
-from babelcap.evaluation.photographs import PhotographTexts, measure_captions
+from babelcap.evaluation.photographs import KeptCaptions, PhotographTexts, measure_captions
 
 NUM_OTHERS = 12  # photographs that the map is fitted on
 NUM_MEASURED = 20
@@ -99,6 +100,17 @@ def test_measures_of_a_study(texts: PhotographTexts, monkeypatch: pytest.MonkeyP
     line = json.loads(judged[0].line())
     assert line["key"] == keys[0]
     assert line["score"] == {"right_language": True, "place": judged[0].place}
+
+
+def test_captions_are_kept_and_not_made_again(tmp_path: Path) -> None:
+    path, asked = tmp_path / "captions.jsonl", {"model": "photos", "prefix": "always"}
+    KeptCaptions(path, asked).add({"fr": {"1": "un chien"}, "zh": {"1": "一只狗"}})
+    again = KeptCaptions(path, asked)
+    assert again.said == {"fr": {"1": "un chien"}, "zh": {"1": "一只狗"}}
+    again.add({"fr": {"2": "un chat"}})
+    assert KeptCaptions(path, asked).said["fr"] == {"1": "un chien", "2": "un chat"}
+    with pytest.raises(UserError, match="asked for otherwise"):
+        KeptCaptions(path, asked | {"prefix": "none"})
 
 
 def _folded(some: Sequence[str]) -> list[str]:
