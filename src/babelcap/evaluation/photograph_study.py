@@ -60,12 +60,12 @@ def measure_photographs(
         ]
         results.append(_result("language", variant, coverage, {code: shares.mean() for code, shares in right.items()}))
         for name, limit in PLACES.items():
-            rates = {code: np.mean(ranked <= limit) for code, ranked in found.items()}
+            rates = {code: float(np.mean(ranked <= limit)) for code, ranked in found.items()}
             results.append(_result(name, variant, coverage, rates))
     last = "prefix" if "prefix" in captions else next(iter(captions))
     for name, limit in PLACES.items():
         rates = {
-            code: np.mean(places.of([said[key] for key in (*texts.keys[1:], texts.keys[0])]) <= limit)
+            code: float(np.mean(places.of([said[key] for key in (*texts.keys[1:], texts.keys[0])]) <= limit))
             for code, said in captions[last].items()
         }
         results.append(_result(name, CHANCE, coverage, rates))

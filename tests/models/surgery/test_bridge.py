@@ -12,6 +12,7 @@ from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD
 from babelcap.errors import UserError
 from babelcap.models import Captioner, load_model, load_processor
 from babelcap.models.checkpoints.saving import save_captioner
+from babelcap.models.generation.results import first_line
 from babelcap.models.inference import load
 from babelcap.models.network.bridge import BridgeConfig
 from babelcap.models.sizing.freezing import apply_policy
@@ -162,6 +163,12 @@ def test_a_prefix_that_is_a_label_is_not_shown(folder: Path) -> None:
     assert shown["La photo montre"].text.startswith("La photo montre")
     labelled = shown["La photo montre :"]
     assert labelled.text == labelled.without_prefix.strip()
+
+
+def test_a_short_caption_is_one_line() -> None:
+    assert first_line(" un chien.\n\nLa photo montre un chien.") == " un chien."
+    assert first_line("\n un chat.\n") == " un chat."
+    assert first_line("\n \n") == ""
 
 
 def test_a_bridge_that_does_not_fit_is_refused(
