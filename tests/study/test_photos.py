@@ -98,7 +98,7 @@ def test_its_steps_run_in_tiny(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     corpus, model = make_corpus(tmp_path / "corpus"), tmp_path / "model"
-    prepare_bridge([tiny_backbones["vit"]], tiny_gemma, model, TINY, tokenizer=bridge_tokenizer)
+    prepare_bridge(list(tiny_backbones.values()), tiny_gemma, model, TINY, tokenizer=bridge_tokenizer)
     whole = load_study(CONFIG, []).model_dump(mode="json", exclude_unset=True)
     values = whole | {
         "output": str(tmp_path / "study"),

@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 # Of the bridge that comes with the package; None: this version has none.
-BRIDGE_SHA256: str | None = "734baf099ae7bc2443c8345e2f2b9c010d52713b95b524e839cb48b456715d2e"
+BRIDGE_SHA256: str | None = "606aae5db2b23ca70db38730db934af7cff9e14107f9d29dba507558bdcd253e"
 BRIDGE_LICENCE = "bridge: weights Apache-2.0; trained on Flickr30k's photographs, which are for research"
 
 
