@@ -37,6 +37,8 @@ photos: $(READY)  ## the method on photographs: corpus, captioners, the study an
 	test -e $(PAIRS) || $(BIN)/babelcap data build configs/data/photos.toml
 	test -e corpora/photos || $(BIN)/babelcap data import multi30k --images $(MULTI30K)/images \
 	  --texts $(MULTI30K)/data --pairs $(PAIRS) -o corpora/photos
+	test -e corpora/photos-french || $(BIN)/babelcap data import multi30k --images $(MULTI30K)/images \
+	  --texts $(MULTI30K)/data --french -o corpora/photos-french
 	for size in s m l; do test -e models/photos-$$size || $(BIN)/babelcap model bridge --size photos-$$size \
 	  --backbone efficientnet-lite0 --decoder gemma-3-270m -o models/photos-$$size || exit 1; done
 	$(BIN)/babelcap study run configs/study/photos.toml

@@ -4,6 +4,7 @@ A measure is text with slashes, because it is a key in files that people read:
 
     cross_entropy/{sample_mean,token_mean}/{raw,prefix_given,language,content,wording,...}[/shuffled]
     captions/{language,objects,colours,relations,hallucinated,...}/{plain,prefix,shortlist,prefix+shortlist,chance}
+    captions/{language,found,found_first}/{plain,prefix,chance}    of photographs: its own among the first ten, first
     downstream/captioning/{CIDEr,gated_CIDEr,fidelity}/{plain,prefix}[/shuffled]
     downstream/translation/{BLEU,chrF,fidelity}/plain[/shuffled]    downstream/ambiguity/accuracy/plain[/shuffled]
 """

@@ -1,15 +1,19 @@
 """Captions of photographs against what people wrote, in a space of sentences that is planted and so known by hand."""
 
 import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from babelcap.coverage import Coverage
 from babelcap.data.importers.multi30k import load_texts
-from babelcap.evaluation import photographs
-from babelcap.evaluation.photographs import PhotographTexts, measure_captions
+from babelcap.errors import UserError
+from babelcap.evaluation import photograph_study, photographs
+from babelcap.evaluation.photograph_study import measure_photographs
+from babelcap.evaluation.photographs import KeptCaptions, PhotographTexts, measure_captions
 
 NUM_OTHERS = 12  # photographs that the map is fitted on
 NUM_MEASURED = 20
@@ -71,6 +75,42 @@ def test_right_captions_find_their_photograph_and_wrong_ones_do_not(
     assert ("fr", "human", "chrF") not in found  # one sentence alone: no second person to judge it by
     values = next(entry for entry in measure_captions(captions, few) if entry.score.name == "R@10").values()
     assert values["low"] <= values["value"] <= values["high"]
+
+
+def test_measures_of_a_study(texts: PhotographTexts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right captions with the prefix, those of the next photograph without it; half of them in the wrong language."""
+    monkeypatch.setattr(photographs, "sentence_vectors", lambda some: planted_vectors(_folded(some)))
+    monkeypatch.setattr(photograph_study, "is_language", lambda text, code: text.startswith(code))
+    keys = texts.keys[:NUM_OTHERS]
+    few = PhotographTexts(texts.folder, keys, texts.at_hand)
+    coverage = Coverage(seen=("caption-en", "caption-de"), splits={"UC": ("caption-fr",), "SC": ("caption-de",)})
+    right = {code: {key: f"{code} {key} x" for key in keys} for code in ("de", "fr")}
+    wrong = {
+        code: dict(zip(keys, [*said.values()][1:] + [*said.values()][:1], strict=True)) for code, said in right.items()
+    }
+    wrong["fr"] |= {key: wrong["fr"][key].replace("fr", "de") for key in keys[::2]}
+    results, judged = measure_photographs({"plain": wrong, "prefix": right}, few, coverage)
+    found = {result.measure: result for result in results}
+    assert found["captions/found_first/prefix"].per_split == {"UC": 1.0, "SC": 1.0, "unseen": 1.0}
+    assert found["captions/found_first/plain"].per_split["UC"] == 0.0
+    assert found["captions/found_first/chance"].per_split["unseen"] == 0.0
+    assert found["captions/language/plain"].per_pair == {"caption-de": 1.0, "caption-fr": 0.5}
+    assert found["captions/found/prefix"].num_samples == {"caption-de": len(keys), "caption-fr": len(keys)}
+    assert len(judged) == 2 * 2 * len(keys)
+    line = json.loads(judged[0].line())
+    assert line["key"] == keys[0]
+    assert line["score"] == {"right_language": True, "place": judged[0].place}
+
+
+def test_captions_are_kept_and_not_made_again(tmp_path: Path) -> None:
+    path, asked = tmp_path / "captions.jsonl", {"model": "photos", "prefix": "always"}
+    KeptCaptions(path, asked).add({"fr": {"1": "un chien"}, "zh": {"1": "一只狗"}})
+    again = KeptCaptions(path, asked)
+    assert again.said == {"fr": {"1": "un chien"}, "zh": {"1": "一只狗"}}
+    again.add({"fr": {"2": "un chat"}})
+    assert KeptCaptions(path, asked).said["fr"] == {"1": "un chien", "2": "un chat"}
+    with pytest.raises(UserError, match="asked for otherwise"):
+        KeptCaptions(path, asked | {"prefix": "none"})
 
 
 def _folded(some: Sequence[str]) -> list[str]:

@@ -42,6 +42,9 @@ def bridge(
 def pack(
     model: str = typer.Argument(..., help="Folder of a captioner that was made by `babelcap model bridge`."),
     output: Path = typer.Option(..., "--output", "-o", help="The file to write, *.safetensors."),
+    prefix: list[str] = typer.Option(
+        None, help="Another prefix for a language never captioned in, such as es='La imagen muestra'; may be repeated."
+    ),
 ) -> None:
     """Write the trained bridge of a captioner alone, in float16: all that others need who have the frozen parts.
 
@@ -49,7 +52,8 @@ def pack(
     """
     from babelcap.models.surgery.packed_bridge import pack_bridge
 
-    typer.echo(f"{output}: {pack_bridge(model, output) / 1e6:.1f} MB")
+    size = pack_bridge(model, output, dict(entry.partition("=")[::2] for entry in prefix or []))
+    typer.echo(f"{output}: {size / 1e6:.1f} MB")
 
 
 def get(

@@ -53,6 +53,7 @@ def multi30k(
     pairs: Path = typer.Option(
         None, help="A corpus of sentence pairs aligned to these photos, which are trained on in place of task 1's."
     ),
+    french: bool = typer.Option(False, "--french", help="Captions alone, French ones among them: to fine-tune on."),
     workers: int = WORKERS,
 ) -> None:
     """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
@@ -63,7 +64,7 @@ def multi30k(
     """
     from babelcap.data.importers.multi30k import import_multi30k
 
-    report(import_multi30k(output, images=images, texts=texts, pairs=pairs, num_workers=workers))
+    report(import_multi30k(output, images=images, texts=texts, pairs=pairs, french=french, num_workers=workers))
 
 
 @importers.command()

@@ -31,6 +31,7 @@ def train(
     size: str = typer.Option(
         None, help="With --dry-run: the model's size, where its folder is not there and its path does not say it."
     ),
+    export: Path = typer.Option(None, help="Train nothing: write the captioner that the last checkpoint holds here."),
     json_output: bool = typer.Option(False, "--json", help="Print the records (or the plan) as JSON."),
 ) -> None:
     """Train a captioner: continued pretraining on an incomplete corpus, or fine-tuning.
@@ -49,7 +50,11 @@ def train(
     settings = load_config(TrainConfig, config, overrides or [])
     command = [sys.executable, "-m", "babelcap", "train", str(config.resolve()), *(overrides or [])]
     command += [] if evaluate else ["--no-evaluate"]
-    if dry_run:
+    if export is not None:
+        from babelcap.training.export import export_checkpoint
+
+        typer.echo(f"{export}: step {export_checkpoint(settings, export)}")
+    elif dry_run:
         _show_plan(settings, command, size, submit is not None, json_output)
     elif submit is not None:
         from babelcap.jobs.slurm import submit as submit_job

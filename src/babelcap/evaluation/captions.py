@@ -210,7 +210,7 @@ def _results(
     num_samples = {_pair_name(code): len(found) for code, found in scores.items()}
     signature = {"style": str(options.style), "prefix": "cut" if "prefix" in variant else "none"}
     return [
-        _result(
+        caption_result(
             caption_measure(name, variant), split, coverage, {pair: found[rate] for pair, found in by_pair.items()}
         ).model_copy(update={"num_samples": num_samples, "signature": signature})
         for name, rate in MEASURES.items()
@@ -222,7 +222,7 @@ def chance_results(split: str, coverage: Coverage, scenes: Sequence[Scene], know
     chance = chance_rates(scenes, known) | {"right_language": 1 / len(coverage.languages)}
     pairs = [_pair_name(language.code) for language in coverage.languages]
     return [
-        _result(caption_measure(name, CHANCE), split, coverage, dict.fromkeys(pairs, chance[rate]))
+        caption_result(caption_measure(name, CHANCE), split, coverage, dict.fromkeys(pairs, chance[rate]))
         for name, rate in MEASURES.items()
         if rate in chance
     ]
@@ -232,7 +232,7 @@ def _pair_name(language: str) -> str:
     return str(Pair(CAPTION, language))
 
 
-def _result(measure: str, split: str, coverage: Coverage, per_pair: dict[str, float]) -> EvalResult:
+def caption_result(measure: str, split: str, coverage: Coverage, per_pair: dict[str, float]) -> EvalResult:
     per_split = mean_over_splits(per_pair, coverage)
     unseen = [per_pair[str(pair)] for pair in coverage.hole if str(pair) in per_pair]
     if unseen:

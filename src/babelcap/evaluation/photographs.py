@@ -5,6 +5,8 @@ human      a person's caption, judged in the captioner's place: what the measure
 Intervals are over photographs. A caption starts with its language's prefix, which is no part of what is judged.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from babelcap.data.importers.multi30k import Text, load_texts
 from babelcap.data.store.index import CorpusIndex
@@ -24,8 +27,9 @@ from babelcap.evaluation.metrics.sacre import chrf, sacre_bleu
 from babelcap.evaluation.metrics.score import Score
 from babelcap.evaluation.metrics.sentence_space import NAME, sentence_vectors
 from babelcap.languages import PrefixMode
+from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
-from babelcap.models.inference import CaptionPipeline
+from babelcap.storage import read_text, write_text
 
 RECALLS = (1, 10)
 NUM_FITTED = 400  # photographs that the map is fitted on, of which only what people wrote is needed
@@ -108,40 +112,89 @@ def all_keys(corpus: Corpus) -> frozenset[str]:
 
 
 def caption_photographs(
-    pipeline: CaptionPipeline,
+    core: GenerationCore,
     index: CorpusIndex,
     keys: Mapping[str, int],
     languages: Sequence[str],
     settings: GenerationSettings,
     prefix: PrefixMode = "always",
     batch_size: int = 32,
+    prefix_texts: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """language -> key -> caption without its prefix."""
+    """language -> key -> caption without its prefix; `prefix_texts` of a language stand in for the captioner's own."""
+    others = prefix_texts or {}
     found: dict[str, dict[str, str]] = {code: {} for code in languages}
     requests = (
-        GenerationRequest(code, image=index.read_image(number), key=key, prefix=prefix, settings=settings)
+        GenerationRequest(
+            code,
+            image=index.read_image(number),
+            key=key,
+            prefix=prefix,
+            prefix_text=others.get(code),
+            settings=settings,
+        )
         for key, number in keys.items()
         for code in languages
     )
-    for result in pipeline.generate(requests, batch_size=batch_size):
+    for result in core.generate(requests, batch_size=batch_size):
         found[result.request.language][result.request.key] = result.texts[0].without_prefix.strip()
     return found
 
 
+class KeptCaptions:
+    """Captions by language and key, kept in a file as they come, behind a line that says how they were asked for."""
+
+    def __init__(self, path: Path | None, asked: Mapping[str, object]) -> None:
+        self.path = path
+        self.said: dict[str, dict[str, str]] = defaultdict(dict)
+        if path is None:
+            return
+        if not path.exists():
+            write_text(path, json.dumps(asked, ensure_ascii=False) + "\n")
+            return
+        first, *lines = (json.loads(line) for line in read_text(path).splitlines())
+        if first != asked:
+            raise UserError(f"{path}: has captions that were asked for otherwise ({first}); name another file")
+        for line in lines:
+            self.said[line["language"]][line["key"]] = line["text"]
+
+    def add(self, said: Mapping[str, Mapping[str, str]]) -> None:
+        """By language and key."""
+        rows = [
+            {"key": key, "language": code, "text": text} for code, some in said.items() for key, text in some.items()
+        ]
+        for row in rows:
+            self.said[row["language"]][row["key"]] = row["text"]
+        if self.path is not None:
+            new = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+            write_text(self.path, read_text(self.path) + new)
+
+
+class Places:
+    """Where a caption's own photograph stands among all; the map is fitted once."""
+
+    def __init__(self, texts: PhotographTexts) -> None:
+        self.ridge = texts.fit()
+        self.photographs = texts.photographs() - self.ridge.photograph_mean
+
+    def of(self, said: Sequence[str]) -> NDArray[np.int64]:
+        """Of one caption for each photograph, in their order; 1 is the first."""
+        return ranks(self.ridge(sentence_vectors(said)), self.photographs)
+
+
 def measure_captions(captions: Mapping[str, Mapping[str, str]], texts: PhotographTexts) -> list[Measured]:
     """`captions` are by language and key, of all photographs that `texts` names."""
-    ridge, photographs = texts.fit(), texts.photographs()
-    photographs = photographs - ridge.photograph_mean
+    places = Places(texts)
     measured = []
     for language, of_language in captions.items():
         said = [of_language[key] for key in texts.keys]
-        measured += _retrieved(language, OWN, said, texts.keys, ridge, photographs)
-        measured += _retrieved(language, SHUFFLED, [*said[1:], *said[:1]], texts.keys, ridge, photographs)
+        measured += _retrieved(language, OWN, said, texts.keys, places)
+        measured += _retrieved(language, SHUFFLED, [*said[1:], *said[:1]], texts.keys, places)
         measured.append(Measured(language, OWN, language_fidelity(dict(of_language), language).outputs))
         measured += _against_people(language, dict(zip(texts.keys, said, strict=True)), texts)
         human = [_human(texts, key, language) for key in texts.keys]
         if all(human):
-            measured += _retrieved(language, HUMAN, [text or "" for text in human], texts.keys, ridge, photographs)
+            measured += _retrieved(language, HUMAN, [text or "" for text in human], texts.keys, places)
     return measured
 
 
@@ -151,12 +204,10 @@ def _human(texts: PhotographTexts, key: str, language: str) -> str | None:
     return found[0] if found else texts.sentence(key, language)
 
 
-def _retrieved(
-    language: str, who: str, said: Sequence[str], keys: Sequence[str], ridge: RidgeMap, photographs: Vectors
-) -> list[Measured]:
-    places = ranks(ridge(sentence_vectors(said)), photographs)
+def _retrieved(language: str, who: str, said: Sequence[str], keys: Sequence[str], places: "Places") -> list[Measured]:
+    found = places.of(said)
     choices = {"space": NAME, "lang": language, "among": len(keys), "fitted": NUM_FITTED}
-    return [Measured(language, who, recall_at(k, keys, places, choices)) for k in RECALLS]
+    return [Measured(language, who, recall_at(k, keys, found, choices)) for k in RECALLS]
 
 
 def _against_people(language: str, said: dict[str, str], texts: PhotographTexts) -> list[Measured]:

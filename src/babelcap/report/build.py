@@ -12,6 +12,7 @@ from babelcap.report.figures.style import save
 from babelcap.report.law_claims import law_claims
 from babelcap.report.loss_claims import loss_claims
 from babelcap.report.page import render_page
+from babelcap.report.photograph_claims import has_photographs, photograph_claims
 from babelcap.report.skill import skill_claims, skill_table
 from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import StudyLaws, fit_study_laws
@@ -33,12 +34,16 @@ PAGE = "index.html"
 ORDER = (
     "emergence", "prefix", "relations", "law-conditioned", "law-prefix_given", "law-raw", "uc-exponents",
     "st-exponents", "sc-exponents", "parts", "wording", "overconfidence", "predicted", "skill", "content-law",
-    "finetuning", "loss-content", "image", "ambiguity", "holdout",
+    "translations", "finetuning", "loss-content", "image", "ambiguity", "holdout",
 )  # fmt: skip
 
 
 def make_claims(study: Study, laws: StudyLaws) -> list[Claim]:
-    found = [*caption_claims(study), *law_claims(study, laws), *loss_claims(study, laws), *skill_claims(study, laws)]
+    main = study.headline()
+    of_captions = (
+        photograph_claims(study, main) if main is not None and has_photographs(main) else caption_claims(study)
+    )
+    found = [*of_captions, *law_claims(study, laws), *loss_claims(study, laws), *skill_claims(study, laws)]
     return sorted(found, key=lambda claim: ORDER.index(claim.key))
 
 

@@ -64,13 +64,18 @@ TITLES = {
 
 
 def difference(
-    first: Cell, second: Cell, name: str, variants: tuple[str, str], splits: tuple[str, str] = (EVAL, EVAL)
+    first: Cell,
+    second: Cell,
+    name: str,
+    variants: tuple[str, str],
+    splits: tuple[str, str] = (EVAL, EVAL),
+    at: str = UNSEEN,
 ) -> Estimate | None:
     """A caption measure of one cell less that of another, seed by seed."""
     measures = [caption_measure(name, variant) for variant in variants]
     return difference_of_shares(
-        values(first, measures[0], UNSEEN, splits[0]),
-        values(second, measures[1], UNSEEN, splits[1]),
+        values(first, measures[0], at, splits[0]),
+        values(second, measures[1], at, splits[1]),
         min(num_pictures(first, measures[0], splits[0]), num_pictures(second, measures[1], splits[1])),
     )
 
@@ -160,26 +165,26 @@ def finetuning(study: Study, main: Cell) -> Claim:
     return Claim("finetuning", TITLES["finetuning"], tuple(conditions))
 
 
-def content_points(study: Study) -> list[tuple[str, float, float, int]]:
+def content_points(study: Study, measure: str = OBJECTS) -> list[tuple[str, float, float, int]]:
     """Of every main run: size, UC loss, objects right with prefix in the languages of UC, samples."""
     points = []
     for cell in study.cells(MAIN):
         for record in cell.records:
             loss = value(record, loss_measure(study.given), "UC")
-            content = value(record, OBJECTS, "UC")
+            content = value(record, measure, "UC")
             if loss is not None and content is not None and math.isfinite(loss + content):
                 points.append((f"{record.size} {record.base}", loss, content, record.S))
     return points
 
 
-def loss_and_content(study: Study) -> Claim:
-    points = content_points(study)
+def loss_and_content(study: Study, measure: str = OBJECTS, name: str = "objects right") -> Claim:
+    points = content_points(study, measure)
     found = rank_correlation(
         [loss for _, loss, _, _ in points],
         [content for _, _, content, _ in points],
         [f"{name} {samples}" for name, _, _, samples in points],
     )
-    what = f"rank correlation of objects right and the loss {READING_NAMES[study.given]}, all runs of the grid"
+    what = f"rank correlation of {name} and the loss {READING_NAMES[study.given]}, all runs of the grid"
     conditions = (
         interval_below(what, found, 0.0),
         at_most(what, found, CORRELATION_TARGET),

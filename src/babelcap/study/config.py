@@ -58,6 +58,7 @@ class StudyEvaluation(ConfigModel):
     loss_samples: int = Field(200, ge=1)  # of each pair
     calibrated: bool = False  # losses also after the best temperature
     wording: bool = False  # of a world: losses of unseen captions worded as captions and as translations are
+    texts: Path | None = None  # of photographs: Multi30K's data, by which their captions are judged (docs/photos.md)
     num_captions: int = Field(100, ge=0)  # pictures of the eval split, each captioned in every language
     num_holdout_captions: int = Field(50, ge=0)  # of the compositional hold-out; largest budgets only
     variants: tuple[Variant, ...] = ("plain", "prefix")  # of every run

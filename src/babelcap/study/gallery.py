@@ -1,7 +1,7 @@
 """Pictures of the eval split with captions in all languages, right and wrong ones: gallery.json.
 
 The pictures are spread evenly over the order of how well the shown run captions them in unseen languages, so that the
-choice flatters nobody and is the same every time.
+choice flatters nobody and is the same every time. Of photographs it is every n-th one.
 """
 
 import base64
@@ -64,15 +64,18 @@ def _read_captions(run: GridRun, study: Path) -> list[dict[str, Any]]:
 
 def _choose(captions: Sequence[dict[str, Any]], graph: StudyGraph) -> list[str]:
     """Keys spread over the order of objects named with their colour, with prefix, in the languages of the hole."""
-    coverage = graph.config.coverage
-    unseen = coverage.caption_languages(seen=False)
+    num_pictures = graph.config.report.num_pictures
+    if graph.config.evaluation.texts is not None:  # photographs: every n-th, whatever is said of them
+        keys = list(dict.fromkeys(line["key"] for line in captions))
+        return keys[:: max(1, len(keys) // num_pictures)][:num_pictures]
+    unseen = graph.config.coverage.caption_languages(seen=False)
     points: dict[str, float] = {}
     for line in captions:
         if line["variant"] == "prefix" and line["language"] in unseen:
             share = line["score"]["num_colours_right"] / max(1, line["score"]["num_objects"])
             points[line["key"]] = points.get(line["key"], 0.0) + share
     ranked = sorted(points, key=lambda key: (-points[key], key))
-    num = min(graph.config.report.num_pictures, len(ranked))
+    num = min(num_pictures, len(ranked))
     places = [round(place * (len(ranked) - 1) / max(1, num - 1)) for place in range(num)]
     return [ranked[place] for place in dict.fromkeys(places)]
 

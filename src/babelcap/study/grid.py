@@ -18,6 +18,7 @@ from babelcap.study.sources import (
     captioner_step,
     changed_world,
     finetuning_step,
+    photograph_settings,
     pictures_step,
     splits_of,
     trial_step,
@@ -236,6 +237,10 @@ class _Builder:
         trained, benchmarks = training.settings, training.measured.benchmarks
         inputs = training.step, training.measured.pictures
         variants = config.final_variants if is_final else config.variants
+        if self.truth is None and (settings := photograph_settings(self.config, self.splits.eval_split)) is not None:
+            units = config.num_captions * len(settings["variants"]) * len(self.coverage.languages)
+            step = self._measure_step("captions", slug, settings | {"model": model}, inputs, trained, units)
+            return replace(step, resources=step.resources | {"texts": str(config.texts)})
         if not variants or not config.num_captions or self.truth is None:
             return None
         num_pictures = {EVAL: config.num_captions}

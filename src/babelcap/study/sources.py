@@ -16,6 +16,7 @@ from babelcap.bases.recipe import SHIPPED, Base, needed_bases
 from babelcap.config import build_config, merge_values
 from babelcap.coverage import Coverage
 from babelcap.data.store.manifest import MANIFEST
+from babelcap.evaluation.metrics.sentence_space import NAME
 from babelcap.storage import file_sha256, has_manifest, read_json_object
 from babelcap.storage.manifest import MANIFEST as CHECKSUMS
 from babelcap.study.blocks import FinetuneBlock
@@ -77,6 +78,23 @@ def benchmarks_step(config: StudyConfig, slug: str = "main") -> Step | None:
         "num_pairs": measured.num_pairs,
     }
     return Step("benchmarks", slug, settings, units=measured.num_captions + 2 * measured.num_pairs)
+
+
+def photograph_settings(config: StudyConfig, split: str) -> dict[str, Any] | None:
+    """How photographs, which have no truth file, are captioned and judged: by what people wrote of them."""
+    measured = config.evaluation
+    variants = [variant for variant in measured.variants if "shortlist" not in variant]
+    if measured.texts is None or not variants or not measured.num_captions:
+        return None
+    return {
+        "judged_by": NAME,
+        "split": split,
+        "num_pictures": measured.num_captions,
+        "variants": variants,
+        "style": str(measured.style),
+        "num_beams": measured.num_beams,
+        "max_new_tokens": measured.max_new_tokens,
+    }
 
 
 def truth_hash(config: StudyConfig) -> str | None:

@@ -25,11 +25,15 @@ from babelcap.evaluation.captions import CaptionEvaluation, Generated, corpus_sh
 from babelcap.evaluation.downstream import DownstreamEvaluation, evaluate_downstream
 from babelcap.evaluation.loss import LossEvaluation, evaluate_loss
 from babelcap.evaluation.metrics.optional import need
+from babelcap.evaluation.photograph_study import measure_photographs
+from babelcap.evaluation.photographs import PhotographTexts, all_keys, caption_photographs, split_keys
 from babelcap.evaluation.wording import evaluate_wording
 from babelcap.jobs.slurm import distributed_environment
 from babelcap.measures import EVAL
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.processor import CaptionProcessor, load_processor
+from babelcap.models.generation.core import GenerationCore
+from babelcap.models.generation.requests import GenerationSettings
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.sizing.info import read_size_or_folder
 from babelcap.models.sizing.sizes import get_size
@@ -167,6 +171,14 @@ def _measure_loss(job: Job, folder: Path) -> None:
 
 
 def _measure_captions(job: Job, folder: Path) -> None:
+    if "texts" in job["resources"]:
+        _measure_photographs(job, folder)
+    else:
+        _measure_scenes(job, folder)
+
+
+def _measure_scenes(job: Job, folder: Path) -> None:
+    """Captions of pictures whose truth is known."""
     settings = job["settings"]
     coverage = Coverage(**settings["coverage"])
     model, processor, index, features = _open(job)
@@ -199,6 +211,27 @@ def _measure_captions(job: Job, folder: Path) -> None:
         lines += [_caption_line(split, caption) for caption in captions]
     write_results(folder / RESULTS, results)
     write_text(folder / CAPTIONS, "".join(lines))
+
+
+def _measure_photographs(job: Job, folder: Path) -> None:
+    """The pictures are read as photographs that people described; there is no truth beside them."""
+    settings = job["settings"]
+    model, processor, index, _ = _open(job)
+    keys = dict(list(split_keys(index, settings["split"]).items())[: settings["num_pictures"]])
+    texts = PhotographTexts(Path(job["resources"]["texts"]), tuple(keys), all_keys(index.corpus))
+    coverage = Coverage(**settings["coverage"])
+    core = GenerationCore(model, processor, coverage, identify_language=False)
+    asked = GenerationSettings(num_beams=settings["num_beams"], max_new_tokens=settings["max_new_tokens"], scores=False)
+    codes = [language.code for language in coverage.languages]
+    said = {
+        variant: caption_photographs(
+            core, index, keys, codes, asked, "always" if variant == "prefix" else "none", job["resources"]["batch_size"]
+        )
+        for variant in settings["variants"]
+    }
+    results, judged = measure_photographs(said, texts, coverage)
+    write_results(folder / RESULTS, results)
+    write_text(folder / CAPTIONS, "".join(caption.line() for caption in judged))
 
 
 def _caption_line(split: str, caption: Generated) -> str:

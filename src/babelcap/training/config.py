@@ -53,6 +53,7 @@ class ParallelConfig(ConfigModel):
     replicas: int | Literal["all"] = resource(1)  # 1: sharded over all ranks; "all": replicated; between: hybrid
     precision: Literal["auto", "fp32", "bf16"] = resource("auto")  # auto: bf16 autocast on GPUs, fp32 elsewhere
     activation_checkpointing: bool = resource(False)
+    packed: bool = resource(False)  # no padding between targets; only a Gemma decoder can (models/network/packed.py)
     num_threads: int | None = resource(None, ge=1, le=MAX_PROCESSES)
 
     @field_validator("replicas")

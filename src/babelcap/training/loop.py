@@ -150,6 +150,7 @@ def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) 
                 shortlist=run.shortlist,
                 logits_needed=False,
                 num_items_in_batch=num_tokens / world.size,
+                packed=config.parallel.packed,
             )
         output.loss.backward()
         losses = output.token_losses.sum(dim=1).double().cpu()

@@ -184,7 +184,8 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
     state = full_state(leg_run.model)
     if world.is_first:
         model = load_model(config.model, dtype=torch.float32)
-        model.load_state_dict(state)
+        names = model.state_dict().keys()  # torch counts the batches of frozen norms too, which no weight file has
+        model.load_state_dict({name: tensor for name, tensor in state.items() if name in names})
         learnt = config.coverage
         if model.config.coverage is not None:  # of an earlier training, which this one adds to
             learnt = learnt.after(model.config.get_coverage())

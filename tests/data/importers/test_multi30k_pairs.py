@@ -9,6 +9,7 @@ import pytest
 from babelcap.coverage import TRANSLATION
 from babelcap.data.importers.multi30k import import_multi30k, load_pairs, load_texts
 from babelcap.data.store.store import Corpus, CorpusWriter
+from babelcap.errors import UserError
 from babelcap.records import Annotation
 
 
@@ -52,3 +53,17 @@ def test_no_french_of_a_photograph_is_trained_on(tmp_path: Path, texts: Path, wr
     assert not any("Un chien" in text for _, text in measured)
     assert [str(pair) for pair in corpus.coverage.hole if pair.language == "fr"] == ["caption-fr"]
     assert corpus.coverage.splits["UC"] == ("caption-fr",)
+
+
+def test_french_captions_to_fine_tune_on(tmp_path: Path, texts: Path, write_tar: Callable[..., Path]) -> None:
+    write_tar(tmp_path / "photos.tar", {"11.jpg": b"a photograph", "22.jpg": b"another"})
+    corpus = import_multi30k(tmp_path / "c", images=str(tmp_path / "photos.tar"), texts=texts, french=True)
+    for row in Corpus.open(corpus.folder).rows():
+        pairs = [str(entry.pair) for entry in row.annotations]
+        assert sorted(set(pairs)) == ["caption-de", "caption-en", "caption-fr"]
+        assert pairs.count("caption-fr") == 1
+    assert "caption-fr" in corpus.coverage.seen
+    with pytest.raises(UserError, match="--pairs belongs to the other one"):
+        import_multi30k(
+            tmp_path / "d", images=str(tmp_path / "photos.tar"), texts=texts, pairs=tmp_path / "p", french=True
+        )

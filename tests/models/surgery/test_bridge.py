@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, Gemma3ForCausalLM, PreTrainedTokenizerFast
 
+from babelcap.coverage import Coverage
 from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD
 from babelcap.errors import UserError
 from babelcap.models import Captioner, load_model, load_processor
+from babelcap.models.checkpoints.saving import save_captioner
+from babelcap.models.generation.results import first_line
 from babelcap.models.inference import load
 from babelcap.models.network.bridge import BridgeConfig
 from babelcap.models.sizing.freezing import apply_policy
@@ -133,6 +136,39 @@ def test_a_packed_bridge_makes_the_captioner_again(
     for name, tensor in first.items():
         torch.testing.assert_close(again[name], tensor.half().float() if is_bridge(name) else tensor, rtol=0, atol=0)
     assert len(load_processor(tmp_path / "again").decoder_tokenizer) == len(bridge_tokenizer)
+
+
+def test_prefixes_of_unseen_languages_may_be_chosen_when_it_is_packed(folder: Path, tmp_path: Path) -> None:
+    model = load_model(folder)
+    model.config.coverage = Coverage(seen=("caption-en", "caption-de")).model_dump(mode="json")
+    save_captioner(tmp_path / "taught", model, load_processor(folder))
+    pack_bridge(tmp_path / "taught", tmp_path / "b.safetensors", {"ru": "На фото"})
+    known = Coverage.model_validate(read_bridge(tmp_path / "b.safetensors").coverage)
+    assert known.language("ru").prefix == "На фото"
+    assert known.language("fr").prefix == "La photo montre"
+    with pytest.raises(UserError, match="was trained with its own"):
+        pack_bridge(tmp_path / "taught", tmp_path / "c.safetensors", {"de": "Foto:"})
+    with pytest.raises(UserError, match="does not say what it was taught"):
+        pack_bridge(folder, tmp_path / "c.safetensors", {"ru": "На фото"})
+
+
+def test_a_prefix_that_is_a_label_is_not_shown(folder: Path) -> None:
+    pipeline = load(folder)
+    image = (pixels(1)[0].permute(1, 2, 0).clamp(0, 1) * 255).byte().numpy()
+    shown = {}
+    for text in ("La photo montre", "La photo montre :"):
+        (result,) = pipeline.caption([image], "fr", max_new_tokens=6, prefix_text=text, num_beams=1)
+        assert result.prefix == text
+        shown[text] = result
+    assert shown["La photo montre"].text.startswith("La photo montre")
+    labelled = shown["La photo montre :"]
+    assert labelled.text == labelled.without_prefix.strip()
+
+
+def test_a_short_caption_is_one_line() -> None:
+    assert first_line(" un chien.\n\nLa photo montre un chien.") == " un chien."
+    assert first_line("\n un chat.\n") == " un chat."
+    assert first_line("\n \n") == ""
 
 
 def test_a_bridge_that_does_not_fit_is_refused(

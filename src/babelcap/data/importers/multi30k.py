@@ -29,6 +29,7 @@ NUM_CAPTIONS = 5
 SEEN = ("caption-en", "caption-de", "translation-de", "translation-fr")
 UNSEEN_CAPTIONS = ("fr",)
 SEEN_WITH_PAIRS = ("caption-en", "caption-de", *(f"translation-{code}" for code in ("de", "fr", "es", "ru", "zh")))
+SEEN_WITH_FRENCH = ("caption-en", "caption-de", "caption-fr")
 SPLITS_WITH_PAIRS = {
     "UC": ("caption-fr",),
     "ST": ("translation-de", "translation-fr"),
@@ -49,9 +50,11 @@ SPLITS = {
 class Multi30kMaker:
     texts: Path
     pairs: Path | None = None
+    french: bool = False  # also French captions to train on, beside English and German ones alone: for fine-tuning
 
     def made_from(self, tar: Path) -> dict[str, Any]:
-        known = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
+        known: dict[str, Any] = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
+        known |= {"french": True} if self.french else {}
         return {"maker": "multi30k/1", "texts": str(self.texts), **known}
 
     def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
@@ -63,27 +66,41 @@ class Multi30kMaker:
                 continue
             split, found = texts[key]
             annotations = tuple(map(_annotation, found))
-            if self.pairs is not None:
+            if self.french:
+                annotations = tuple(entry for entry in _with_french(annotations) if entry.task == CAPTION)
+            elif self.pairs is not None:
                 annotations = _with_pairs(annotations, split, load_pairs(self.pairs).get(key, ()))
             rows.append(ImageRow(key, scan.path.name, member.offset, member.length, split, annotations))
         return rows
 
 
 def import_multi30k(
-    output: str | Path, *, images: str, texts: Path, pairs: Path | None = None, num_workers: int = 1
+    output: str | Path,
+    *,
+    images: str,
+    texts: Path,
+    pairs: Path | None = None,
+    french: bool = False,
+    num_workers: int = 1,
 ) -> Corpus:
+    if french and pairs is not None:
+        raise UserError("--french makes a corpus of captions, to fine-tune on; --pairs belongs to the other one")
     if not (texts / "task1").is_dir():
         raise UserError(f"{texts}: no task1 in it; name Multi30K's data folder with --texts")
     provenance = {
         "source": "Multi30K",
         "command": "babelcap data import multi30k",
-        "parameters": {"images": images, "texts": str(texts)} | ({} if pairs is None else {"pairs": str(pairs)}),
+        "parameters": {"images": images, "texts": str(texts)}
+        | ({} if pairs is None else {"pairs": str(pairs)})
+        | ({"french": True} if french else {}),
     }
     coverage = Coverage(seen=SEEN) if pairs is None else Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS)
+    if french:
+        coverage = Coverage(seen=SEEN_WITH_FRENCH, splits=SPLITS_WITH_PAIRS)
     return assemble_corpus(
         output,
         find_files([images], ".tar"),
-        Multi30kMaker(texts, pairs),
+        Multi30kMaker(texts, pairs, french),
         Assembly(provenance, coverage, num_workers),
     )
 
@@ -92,6 +109,11 @@ def _with_pairs(own: tuple[Annotation, ...], split: str, pairs: Sequence[Annotat
     """In training captions and aligned pairs; elsewhere all that is measured, French sentences as captions too."""
     if split == TRAIN:
         return (*(entry for entry in own if entry.task == CAPTION), *pairs)
+    return _with_french(own)
+
+
+def _with_french(own: tuple[Annotation, ...]) -> tuple[Annotation, ...]:
+    """French sentences of task 1 as captions too."""
     unseen = [entry for entry in own if entry.task == TRANSLATION and entry.language in UNSEEN_CAPTIONS]
     style = Style.SHORT
     captions = [entry.model_copy(update={"task": CAPTION, "source": None, "style": style}) for entry in unseen]

@@ -131,7 +131,7 @@ class Token:
 
 @dataclass(frozen=True, eq=False)
 class GeneratedText:
-    text: str  # the whole text, prefix included
+    text: str  # the whole text, prefix included unless it is a label that ends with a colon
     without_prefix: str  # what follows the prefix, which may end inside a word: for scoring only
     score: Score | None = None
     tokens: tuple[Token, ...] = ()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from babelcap.coverage import Coverage
+from babelcap.coverage import CAPTION, Coverage, Style
 from babelcap.identification import identify
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.generation.explain import Explained, explain
@@ -16,6 +16,7 @@ from babelcap.models.generation.requests import GeneratedText, GenerationResult,
 from babelcap.models.network.captioner import Captioner
 
 SCORE_DIGITS = 4
+LABEL_ENDS = (":", "：")  # a prefix that ends so is a label before the caption, no part of its sentence
 
 
 class Generated(NamedTuple):
@@ -80,6 +81,11 @@ class ResultBuilder:
         self, item: Prepared, whole: str, ids: Tensor, explained: Explained | None, known: tuple[float, ...] | None
     ) -> GeneratedText:
         without_prefix = whole.removeprefix(item.prefix)
+        if item.request.task == CAPTION and item.request.style == Style.SHORT and "\n" in without_prefix:
+            without_prefix = first_line(without_prefix)
+            whole = item.prefix + without_prefix if whole.startswith(item.prefix) else without_prefix
+        if item.prefix.endswith(LABEL_ENDS):
+            whole = without_prefix.strip()
         if explained is None:
             return GeneratedText(whole, without_prefix, None if known is None else _score(known))
         settings, num_given = item.request.settings, self.model.num_given_tokens(item.prefix_ids) - 1
@@ -108,6 +114,11 @@ class ResultBuilder:
         return GenerationResult(
             item.request, item.prefix, tuple(texts), found.language, is_in_language, item.num_tokens_cut
         )
+
+
+def first_line(text: str) -> str:
+    """Of a short caption, which is one line: what a decoder adds behind it is the same again, mostly."""
+    return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def _score(log_probabilities: Sequence[float]) -> Score:

@@ -27,6 +27,7 @@ from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
+from babelcap.models.network.packed import packed_attention, packing_of
 from babelcap.models.network.parts import DECODERS, ENCODERS
 from babelcap.storage import require_manifest, update_manifest
 
@@ -87,7 +88,12 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
-    _no_split_modules: ClassVar[list[str]] = ["BartEncoderLayer", "BartDecoderLayer", "GatedCrossAttentionLayer"]
+    _no_split_modules: ClassVar[list[str]] = [
+        "BartEncoderLayer",
+        "MBartEncoderLayer",
+        "BartDecoderLayer",
+        "GatedCrossAttentionLayer",
+    ]
     _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
 
     def __init__(self, config: CaptionerConfig) -> None:
@@ -171,13 +177,15 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         num_items_in_batch: float | None = None,
         shortlist: Shortlist | None = None,
+        packed: bool = False,
         **kwargs: Any,
     ) -> CaptionerOutput:
         """With labels and `logits_needed=False` the loss is computed in chunks and the logits never exist as a whole.
 
         The loss is the sum over the target tokens divided by `num_items_in_batch`, by default their own number. The
         decoder may have several rows for each of the encoder's, such as the beams of a sample. With a shortlist, ids,
-        labels and logits of the decoder are positions in the shortlist.
+        labels and logits of the decoder are positions in the shortlist. `packed` saves the padding of the targets,
+        where labels are given and logits are not needed; only a Gemma decoder can.
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -193,6 +201,11 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
                 decoder_input_ids = self.shift_right(labels)
         if decoder_input_ids is None:
             raise ValueError("forward needs labels or decoder_input_ids")
+        if packed and labels is not None and not logits_needed:
+            num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
+            return self._packed_losses(
+                decoder_input_ids, labels, encoder_states, encoder_mask, 1 / num_items, shortlist
+            )
         decoded = self.decoder(
             input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
             attention_mask=decoder_attention_mask,
@@ -224,3 +237,29 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             encoder_last_hidden_state=encoder_states,
             image_features=encoder_outputs.get("image_features") if isinstance(encoder_outputs, dict) else None,
         )
+
+    def _packed_losses(
+        self,
+        decoder_input_ids: Tensor,
+        labels: Tensor,
+        encoder_states: Tensor,
+        encoder_mask: Tensor | None,
+        scale: float,
+        shortlist: Shortlist | None,
+    ) -> CaptionerOutput:
+        packing = packing_of(labels)
+        ids = packing.gather(decoder_input_ids)[None]
+        with packed_attention(self.decoder.config):
+            decoded = self.decoder(
+                input_ids=ids if shortlist is None else shortlist.to_vocabulary(ids),
+                position_ids=packing.positions()[None],
+                attention_mask=packing.masks(self.decoder.config.sliding_window),
+                encoder_hidden_states=encoder_states,
+                encoder_attention_mask=encoder_mask,
+                use_cache=False,
+                packing=packing,
+            )
+        weight = self.head_weight if shortlist is None else shortlist.weight
+        states, targets = decoded.last_hidden_state[0], packing.gather(labels)
+        loss, losses = target_token_losses(states, weight, targets, scale, softcap=self.head.softcap)
+        return CaptionerOutput(loss=loss, token_losses=packing.spread(losses))

@@ -20,6 +20,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2Model
 from transformers.models.gemma3.modeling_gemma3 import Gemma3TextModel
 
 from babelcap.models.network.attention import attend, fold_beams
+from babelcap.models.network.packed import Packing
 
 
 class CrossAttentionSettings:
@@ -98,8 +99,19 @@ class CrossAttention(nn.Module):
         self.o_proj = nn.Linear(query_size, config.hidden_size, bias=config.attention_bias)
 
     def forward(
-        self, states: Tensor, encoder_states: Tensor, mask: Tensor | None, cache: EncoderDecoderCache | None
+        self,
+        states: Tensor,
+        encoder_states: Tensor,
+        mask: Tensor | None,
+        cache: EncoderDecoderCache | None,
+        packing: Packing | None = None,
     ) -> Tensor:
+        if packing is not None:
+            key, value = self._heads(self.k_proj(encoder_states)), self._heads(self.v_proj(encoder_states))
+            query = self._heads(packing.spread(self.q_proj(states[0])))
+            dropout = self.dropout if self.training else 0.0
+            attended = attend(query, key, value, mask, scaling=self.scaling, softcap=self.softcap, dropout=dropout)
+            return self.o_proj(packing.gather(attended.transpose(1, 2)).flatten(1))[None]
         folded, mask = fold_beams(states, encoder_states, mask)
         query = self._heads(self.q_proj(folded))
         if cache is not None and cache.is_updated.get(self.layer_index):
@@ -144,8 +156,11 @@ class GatedCrossAttentionLayer(GradientCheckpointingLayer):
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
         encoder_decoder_cache: EncoderDecoderCache | None = None,
+        packing: Packing | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        if packing is not None:
+            kwargs["packing"] = packing
         attended, _ = self.self_attn(
             hidden_states=self.input_layernorm(hidden_states),
             position_embeddings=position_embeddings,
@@ -158,7 +173,9 @@ class GatedCrossAttentionLayer(GradientCheckpointingLayer):
         if encoder_hidden_states is not None:
             pre_norm = self.pre_encoder_attention_layernorm
             asking = hidden_states if pre_norm is None else pre_norm(hidden_states)
-            crossed = self.encoder_attn(asking, encoder_hidden_states, encoder_attention_mask, encoder_decoder_cache)
+            crossed = self.encoder_attn(
+                asking, encoder_hidden_states, encoder_attention_mask, encoder_decoder_cache, packing
+            )
             crossed = self.post_encoder_attention_layernorm(crossed)
             hidden_states = hidden_states + torch.tanh(self.encoder_attn_gate) * crossed
         computed = self.mlp(self.pre_feedforward_layernorm(hidden_states))
@@ -196,7 +213,9 @@ class GatedGemma(PreTrainedModel):
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
         cross_mask = None
-        if encoder_hidden_states is not None:
+        if kwargs.get("packing") is not None:
+            cross_mask = None if encoder_attention_mask is None else encoder_attention_mask[:, None, None].bool()
+        elif encoder_hidden_states is not None:
             cross_mask = create_bidirectional_mask(
                 self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states=encoder_hidden_states
             )

@@ -4,6 +4,7 @@ Backbone and decoder come from where they are published; with them a bridge of 1
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from babelcap.coverage import CAPTION, Coverage, Pair
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.weights import require_finite
@@ -43,13 +45,19 @@ def shape_of(config: CaptionerConfig) -> BridgeConfig:
     )
 
 
-def pack_bridge(folder: str | Path, output: str | Path) -> int:
-    """Writes the bridge of a captioner's folder and returns its number of bytes."""
+def pack_bridge(folder: str | Path, output: str | Path, prefixes: Mapping[str, str] | None = None) -> int:
+    """Writes the bridge of a captioner's folder and returns its number of bytes.
+
+    `prefixes` by language stand in for the captioner's own: those of languages that it never captioned in were not
+    trained with, and may be chosen afterwards.
+    """
     model = load_model(folder, dtype=torch.float32)
+    known = None if model.config.coverage is None else model.config.get_coverage()
+    coverage = _with_prefixes(known, prefixes or {})
     about = {
         "format": FORMAT,
         "shape": shape_of(model.config).model_dump_json(),
-        "coverage": json.dumps(model.config.coverage),
+        "coverage": json.dumps(None if coverage is None else coverage.model_dump(mode="json")),
     }
     weights = {name: tensor.half().contiguous() for name, tensor in model.state_dict().items() if is_bridge(name)}
     for name, tensor in weights.items():
@@ -57,6 +65,23 @@ def pack_bridge(folder: str | Path, output: str | Path) -> int:
     with atomic_file(output) as partial:
         save_file(weights, partial, metadata=about)
     return Path(output).stat().st_size
+
+
+def _with_prefixes(coverage: Coverage | None, prefixes: Mapping[str, str]) -> Coverage | None:
+    if not prefixes:
+        return coverage
+    if coverage is None:
+        raise UserError("its configuration does not say what it was taught; there is no prefix to change")
+    for code in prefixes:
+        if Pair(CAPTION, coverage.language(code).code) in coverage.seen_pairs:
+            raise UserError(
+                f"prefix of '{code}': the captioner was trained with its own; another one would be new to it"
+            )
+    rows = [
+        row.model_dump() | ({"prefix": prefixes[row.code]} if row.code in prefixes else {})
+        for row in coverage.languages
+    ]
+    return Coverage.model_validate(coverage.model_dump() | {"languages": rows})
 
 
 def read_bridge(path: str | Path) -> TrainedBridge:
