@@ -184,8 +184,10 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
     state = full_state(leg_run.model)
     if world.is_first:
         model = load_model(config.model, dtype=torch.float32)
-        names = model.state_dict().keys()  # torch counts the batches of frozen norms too, which no weight file has
-        model.load_state_dict({name: tensor for name, tensor in state.items() if name in names})
+        loaded = model.load_state_dict(state, strict=False)
+        # torch puts counts of batches beside the norms of a backbone while it loads them, which no weight file has.
+        strange = [name for name in loaded.unexpected_keys if not name.endswith("num_batches_tracked")]
+        assert not loaded.missing_keys and not strange, (loaded.missing_keys, strange)
         learnt = config.coverage
         if model.config.coverage is not None:  # of an earlier training, which this one adds to
             learnt = learnt.after(model.config.get_coverage())
