@@ -187,7 +187,8 @@ def _finish(run: Run, leg_run: LegRun, numbers: dict[str, Any], initial: list[Ev
         loaded = model.load_state_dict(state, strict=False)
         # torch puts counts of batches beside the norms of a backbone while it loads them, which no weight file has.
         strange = [name for name in loaded.unexpected_keys if not name.endswith("num_batches_tracked")]
-        assert not loaded.missing_keys and not strange, (loaded.missing_keys, strange)
+        assert not loaded.missing_keys, loaded.missing_keys
+        assert not strange, strange
         learnt = config.coverage
         if model.config.coverage is not None:  # of an earlier training, which this one adds to
             learnt = learnt.after(model.config.get_coverage())
