@@ -202,7 +202,6 @@ def test_shipped_configurations_make_a_graph(name: str) -> None:
     graph = study_graph(load_study(CONFIGS / name, []))
     whole = {"main", "no-translation", "unfit-translation", "finetuned"}
     kinds = {"built.toml": {"main"}, "plan.toml": {"main"}, "trials.toml": {"main", "trial"}, "sweep.toml": {"trial"}}
-    kinds["photos.toml"] = whole - {"finetuned"}
     assert {run.kind for run in graph.runs} == kinds.get(name, whole)
     assert len({run.name for run in graph.runs}) == len(graph.runs)
     assert len({step.folder for step in graph.steps}) == len(graph.steps)
