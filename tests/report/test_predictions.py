@@ -74,6 +74,8 @@ def trial(record: RunRecord, name: str, value: str) -> RunRecord:
 def test_the_prefix_is_given_where_that_was_measured(records: list[RunRecord], sharper: list[RunRecord]) -> None:
     assert Study(tuple(records)).readings == dict.fromkeys(("UC", "ST", "SC"), "conditioned")
     assert Study(tuple(sharper)).readings == {"UC": "prefix_given", "ST": "raw", "SC": "raw"}
+    trials_alone = tuple(trial(record, "rate", "1e-3") for record in sharper if record.kind == "main")
+    assert Study(trials_alone).readings == {"UC": "prefix_given", "ST": "raw", "SC": "raw"}
 
 
 def test_claims_of_the_parts(sharper: list[RunRecord], predicted: Prediction) -> None:

@@ -101,7 +101,7 @@ class Study:
     def given(self) -> Reading:
         """The loss of a caption whose language is settled: after the prefix; earlier studies measured another one."""
         measure = loss_measure("prefix_given")
-        there = any(find_result(record.results, measure) for record in self.records if record.kind == MAIN)
+        there = any(find_result(record.results, measure) for record in self.records)
         return "prefix_given" if there else "conditioned"
 
     @property
