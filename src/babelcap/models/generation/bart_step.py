@@ -13,13 +13,11 @@ from torch.nn import functional
 
 from babelcap.models.generation.products import Product
 from babelcap.models.generation.slots import Slots
-from babelcap.models.network.bart_decoder import BartTextDecoder
+from babelcap.models.network.attention import attend
 
 
-def joined_layers(decoder: Any) -> list[tuple[nn.Linear, nn.Linear, nn.Linear]]:
-    """Of each layer, queries, keys and values, which have the same states; none where the decoder is another."""
-    if not isinstance(decoder, BartTextDecoder):
-        return []
+def bart_joined(decoder: Any) -> list[tuple[nn.Linear, ...]]:
+    """Of each layer, queries, keys and values, which have the same states."""
     attentions = [layer.self_attn for layer in decoder.layers]
     return [(attention.q_proj, attention.k_proj, attention.v_proj) for attention in attentions]
 
@@ -36,19 +34,14 @@ def bart_step(decoder: Any, joined: Sequence[Product], ids: Tensor, slots: Slots
         heads = (attention.num_heads, attention.head_dim)
         query, key, value = joined[index](states).view(len(ids), 3, heads[0], 1, heads[1]).unbind(1)
         keys, values = own[index].update(key, value)
-        attended = _attend(query, keys, values, own_mask, attention.scaling)
+        attended = attend(query, keys, values, own_mask, scaling=attention.scaling)
         states = layer.self_attn_layer_norm(states + attention.out_proj(attended.view_as(states)))
 
         attention = layer.encoder_attn
         query = attention.q_proj(states).view(-1, slots.num_beams, *heads).transpose(1, 2)
-        attended = _attend(query, across[index].keys, across[index].values, across_mask, attention.scaling)
+        attended = attend(query, across[index].keys, across[index].values, across_mask, scaling=attention.scaling)
         attended = attended.transpose(1, 2).reshape(states.shape)
         states = layer.encoder_attn_layer_norm(states + attention.out_proj(attended))
 
         states = layer.final_layer_norm(states + layer.fc2(layer.activation_fn(layer.fc1(states))))
     return states
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-    """[rows, heads, queries, head width]"""
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from babelcap.models.generation.bart_step import joined_layers
 from babelcap.models.generation.candidates import chunk_bounds
 from babelcap.models.generation.choosing import CHOOSER, Shape
 from babelcap.models.generation.products import (
@@ -26,6 +25,7 @@ from babelcap.models.generation.products import (
     make_product,
 )
 from babelcap.models.generation.shortlist import Shortlist
+from babelcap.models.generation.steps import written_step
 
 MAX_BYTES = 2**30  # of copies; the decoder layers and the whole head of the 0.4B size fit
 KEPT_CALLS = 32  # as many generations a kept copy is taken to serve
@@ -127,7 +127,7 @@ def step_layers(model: Any) -> dict[str, nn.Linear]:
 def rounded_names(model: Any) -> list[str]:
     """The weights that int8 rounds: the large ones of a step, and the head's."""
     layers = step_layers(model).items()
-    large = [name for name, layer in layers if layer.weight.numel() >= MIN_INT8_WEIGHTS]
+    large = [name for name, layer in layers if _is_large(layer)]
     return [f"decoder.{name}.weight" for name in [*large, "embed_tokens"]]
 
 
@@ -137,7 +137,7 @@ class FastProducts(NamedTuple):
     head: Any
     head_products: Sequence[Product] = ()
     layers: Sequence[tuple[nn.Linear, Product]] = ()
-    joined: Sequence[Product] = ()  # for each layer of a BART decoder: queries, keys and values (bart_step.py)
+    joined: Sequence[Product] = ()  # those of a step that is written out (steps.py): layers that have one input
     num_threads: int | None = None  # that a step is planned for
 
     @contextmanager
@@ -167,31 +167,39 @@ def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int
     is_worth_it = num_rows > 0 and (quantised or num_steps >= MIN_STEPS)
     if not is_worth_it or not all(can_choose(w, num_rows) for w in [head_weight, *(layer.weight for layer in layers)]):
         return FastProducts(model.head)
-    joined = joined_layers(model.decoder)
+    step = written_step(model.decoder)
+    joined = [] if step is None else step.joined(model.decoder)
     if not quantised:  # a prompt is multiplied in the usual way; rounded, it is as what follows it
         layers = [layer for layer in layers if not any(layer in parts for parts in joined)]
-    groups = [*joined, *((layer,) for layer in layers)]
+    is_rounded = {  # a group that is rounded in part is multiplied part by part
+        group: quantised and _is_large(group[0])
+        for group in [*joined, *((layer,) for layer in layers)]
+        if not quantised or len(set(map(_is_large, group))) == 1
+    }
     bounds = list(chunk_bounds(len(head_weight)))
     head_shape = Shape(bounds[0][1], head_weight.shape[1], False, num_rows)
-    shapes = [_shape(group, num_rows) for group in groups]
-    is_rounded = [quantised and group[0].weight.numel() >= MIN_INT8_WEIGHTS for group in groups]
-    exact = [shape for shape, rounded in zip(shapes, is_rounded, strict=True) if not rounded]
-    rounded = [shape for shape, rounded in zip(shapes, is_rounded, strict=True) if rounded]
+    exact = [_shape(group, num_rows) for group, rounded in is_rounded.items() if not rounded]
+    rounded = [_shape(group, num_rows) for group, rounded in is_rounded.items() if rounded]
     (rounded if quantised else exact).extend([head_shape] * len(bounds))
     plan = CHOOSER.plan(exact, num_steps * (KEPT_CALLS if model.keeps_packed else 1), rounded=rounded)
     head_kind = INT8 if quantised else plan.kinds[head_shape]
     head_products = [kept.product(head_kind, [head_weight], [None], num_rows, slice(*rows)) for rows in bounds]
-    products = [
-        kept.product(
-            INT8 if rounded else plan.kinds[shape],
+    products = {
+        group: kept.product(
+            INT8 if rounded else plan.kinds[_shape(group, num_rows)],
             [layer.weight for layer in group],
             [layer.bias for layer in group],
             num_rows,
         )
-        for group, shape, rounded in zip(groups, shapes, is_rounded, strict=True)
-    ]
-    own = list(zip(layers, products[len(joined) :], strict=True))
-    return FastProducts(model.head, head_products, own, products[: len(joined)], plan.num_threads)
+        for group, rounded in is_rounded.items()
+    }
+    return FastProducts(
+        model.head,
+        head_products,
+        [(layer, products[layer,]) for layer in layers],
+        [products.get(group) or _part_by_part(group) for group in joined],
+        plan.num_threads,
+    )
 
 
 @torch.no_grad()
@@ -202,10 +210,18 @@ def encoder_products(model: Any) -> FastProducts:
     layers = [
         module
         for module in model.encoder.modules()
-        if isinstance(module, nn.Linear) and module.weight.numel() >= MIN_INT8_WEIGHTS and can_choose(module.weight, 1)
+        if isinstance(module, nn.Linear) and _is_large(module) and can_choose(module.weight, 1)
     ]
     products = [model.packed_weights.product(INT8, [layer.weight], [layer.bias], 1) for layer in layers]
     return FastProducts(model.head, layers=list(zip(layers, products, strict=True)))
+
+
+def _is_large(layer: nn.Linear) -> bool:
+    return layer.weight.numel() >= MIN_INT8_WEIGHTS
+
+
+def _part_by_part(group: Sequence[nn.Linear]) -> Product:
+    return lambda states: torch.cat([layer(states) for layer in group], dim=-1)
 
 
 def _shape(group: Sequence[nn.Linear], num_rows: int) -> Shape:

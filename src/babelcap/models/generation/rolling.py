@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from babelcap.models.generation.bart_step import bart_step
 from babelcap.models.generation.caches import generation_cache
 from babelcap.models.generation.candidates import allowed_options, best_tokens
 from babelcap.models.generation.packing import FastProducts
 from babelcap.models.generation.searching import Beam, Options, Search, SearchRules
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.generation.slots import Entering, Slots
+from babelcap.models.generation.steps import written_step
 
 FREE_SHARE = 0.25  # of the places, before others enter
 
@@ -54,6 +54,7 @@ class RollingDecoder:
         self.products = products
         self.model, self.rules, self.shortlist = model, rules, shortlist
         self.normalised = normalised or rules.num_beams > 1
+        self.step = written_step(model.decoder)
         self.live: list[Live] = []
         self.slots = Slots(model.config.decoder_config, rules.num_beams, rules.max_length, model.device)
 
@@ -126,8 +127,8 @@ class RollingDecoder:
         slots, searches = self.slots, [live.search for live in self.live]
         ids = torch.tensor([beam.tokens[-1] for search in searches for beam in search.running])
         ids = self._vocabulary(ids.to(slots.encoder_mask.device))
-        if self.products.joined:
-            states = bart_step(self.model.decoder, self.products.joined, ids, slots)
+        if self.products.joined and self.step is not None:
+            states = self.step.run(self.model.decoder, self.products.joined, ids, slots)
         else:
             states = self._decoded(ids[:, None])
         origins = self._advance(searches, states, rows_a_sample=self.rules.num_beams)
