@@ -18,7 +18,7 @@ from torch import Tensor
 from babelcap.models import Captioner
 from babelcap.models.generation.rolling import RollingDecoder, Sample
 from babelcap.models.generation.searching import Beam
-from babelcap.models.network.encoder import EncoderOutput
+from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
 from measure import alternate, row
 

@@ -21,7 +21,7 @@ from babelcap.models.generation import bart_step, packing, rolling
 from babelcap.models.generation.caches import SharedEncoderCache
 from babelcap.models.generation.choosing import CHOOSER
 from babelcap.models.generation.searching import Search
-from babelcap.models.network.encoder import EncoderOutput
+from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
 from generate import BATCH_SIZE, NUM_BEAMS, NUM_SHORTLISTED
 from measure import CLOCK

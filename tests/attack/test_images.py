@@ -12,19 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from babelcap.cli import app
 from babelcap.data.feed.images import decode_image
 from babelcap.errors import UserError
-from babelcap.languages import LANGUAGES
-from babelcap.models import Captioner, CaptionPipeline, CaptionProcessor, GenerationRequest, GenerationSettings
-from babelcap.models.sizing.sizes import size_config
+from babelcap.models import CaptionPipeline, GenerationRequest, GenerationSettings
 from torture.readers.pictures import mutated, whole_images
 
 SETTINGS = GenerationSettings(num_beams=1, max_new_tokens=2, scores=False)
@@ -34,26 +27,10 @@ MAX_EXTRA_MIB = 1500  # resident, above what the tests take: the largest picture
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The smallest size with random weights and a vocabulary of the prefixes' words."""
-    folder = tmp_path_factory.mktemp("captioner")
-    specials = {"pad_token": "<pad>", "eos_token": "</s>", "bos_token": "<s>", "unk_token": "<unk>"}
-    words = dict.fromkeys([*specials.values(), *(word for entry in LANGUAGES for word in entry.prefix.split())])
-    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = WhitespaceSplit()
-    sides = [PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials) for _ in range(2)]
-    torch.manual_seed(0)
-    config = size_config("micro-florence-s", encoder_vocab_size=len(words), decoder_vocab_size=len(words))
-    Captioner(config).save_pretrained(folder)
-    CaptionProcessor(*sides, image_size_px=config.image_size_px).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pipeline(model_folder: Path) -> CaptionPipeline:
+def pipeline(tiny_model: Path) -> CaptionPipeline:
     from babelcap.models import load
 
-    return load(model_folder, device="cpu")
+    return load(tiny_model, device="cpu")
 
 
 def png(width: int, height: int, colour: int = 2, bits: int = 8, data: bytes = b"") -> bytes:
@@ -114,7 +91,7 @@ def test_mutated_images_through_the_core(pipeline: CaptionPipeline) -> None:
     assert bad
 
 
-def test_odd_files_through_the_command(model_folder: Path, tmp_path: Path) -> None:
+def test_odd_files_through_the_command(tiny_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     for name, content in ODD.items():
@@ -126,7 +103,7 @@ def test_odd_files_through_the_command(model_folder: Path, tmp_path: Path) -> No
     (folder / "folder.png").mkdir()
     (folder / "dangling.png").symlink_to(tmp_path / "nowhere")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    arguments = ["caption", str(folder), "-l", "de,es", "-m", str(model_folder), "--num-beams", "1", "--device", "cpu"]
+    arguments = ["caption", str(folder), "-l", "de,es", "-m", str(tiny_model), "--num-beams", "1", "--device", "cpu"]
     done = CliRunner().invoke(app, [*arguments, "--max-new-tokens", "2", "--json"])
     assert isinstance(done.exception, SystemExit)
     assert done.exit_code == 1

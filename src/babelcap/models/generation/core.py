@@ -31,7 +31,7 @@ from babelcap.models.generation.requests import GenerationRequest, GenerationRes
 from babelcap.models.generation.results import Generated, ResultBuilder
 from babelcap.models.generation.rolling import RollingDecoder, Sample
 from babelcap.models.network.captioner import Captioner
-from babelcap.models.network.encoder import EncoderOutput
+from babelcap.models.network.prompted import EncoderOutput
 
 WINDOW_BATCHES = 8  # requests that are looked at together, in batches: more share better, fewer answer sooner
 MAX_TIMES_READ = 8  # a prompt of more times the tokens that the model reads is not cut but refused

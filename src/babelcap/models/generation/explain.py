@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from babelcap.data.feed.batches import IGNORED_LABEL
-from babelcap.models.network.encoder import EncoderOutput
+from babelcap.models.network.prompted import EncoderOutput
 
 if TYPE_CHECKING:
     from babelcap.models.network.captioner import Captioner

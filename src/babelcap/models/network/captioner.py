@@ -25,10 +25,10 @@ from babelcap.models.generation.generate import CaptionerGeneration, encoder_sta
 from babelcap.models.generation.products import Product
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
-from babelcap.models.network.encoder import EncoderOutput
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.network.packed import packed_attention, packing_of
 from babelcap.models.network.parts import DECODERS, ENCODERS
+from babelcap.models.network.prompted import EncoderOutput
 from babelcap.storage import require_manifest, update_manifest
 
 

@@ -4,15 +4,13 @@ encoder states = BART([image tokens; prompt tokens]): the image tokens stand in 
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import BartConfig, Florence2VisionConfig, PreTrainedConfig, PreTrainedModel
+from transformers import BartConfig, Florence2VisionConfig, PreTrainedConfig
 from transformers import initialization as init
-from transformers.modeling_outputs import ModelOutput
 from transformers.models.bart.modeling_bart import BartEncoder
 from transformers.models.florence2.modeling_florence2 import (
     Florence2MultiModalProjector,
@@ -21,20 +19,12 @@ from transformers.models.florence2.modeling_florence2 import (
 )
 
 from babelcap.errors import UserError
+from babelcap.models.network.prompted import PromptedEncoder
 from babelcap.models.network.window_attention import use_lean_windows
 
 SPATIAL_MEAN = "spatial_avg_pool"  # one token: the mean over all positions
 TEMPORAL_MEAN = "temporal_avg_pool"  # one token for each position: the mean over frames, and an image is one frame
 LAST_FRAME = "last_frame"  # the same as the mean over frames where there is one
-
-
-@dataclass
-class EncoderOutput(ModelOutput):
-    """States of image and prompt with the mask over both; `image_features` are the projected image tokens."""
-
-    last_hidden_state: Tensor | None = None
-    attention_mask: Tensor | None = None
-    image_features: Tensor | None = None
 
 
 @strict
@@ -97,13 +87,8 @@ class FlorenceProjector(Florence2MultiModalProjector):
         return torch.cat(parts, dim=1)
 
 
-class FlorenceEncoder(PreTrainedModel):
+class FlorenceEncoder(PromptedEncoder):
     config_class = FlorenceEncoderConfig
-    base_model_prefix = ""
-    main_input_name = "input_ids"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
     _no_split_modules: ClassVar[list[str]] = ["BartEncoderLayer", "Florence2VisionBlock"]
 
     def __init__(self, config: FlorenceEncoderConfig) -> None:
@@ -125,7 +110,6 @@ class FlorenceEncoder(PreTrainedModel):
         return self.text_encoder.embed_tokens
 
     def image_modules(self) -> list[nn.Module]:
-        """All that `encode_images` runs through."""
         return [self.vision_tower, self.projector]
 
     def encode_images(self, pixel_values: Tensor) -> Tensor:
@@ -138,29 +122,8 @@ class FlorenceEncoder(PreTrainedModel):
             )
         return self.projector(features)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        image_features: Tensor | None = None,
-    ) -> EncoderOutput:
-        """Without pixels and without image features the prompt stands alone (translation of text without an image)."""
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        if image_features is None and pixel_values is not None:
-            image_features = self.encode_images(pixel_values)
-        states = self.text_encoder.embed_tokens(input_ids)
-        if image_features is not None:
-            image_features = image_features.to(states)
-            states = torch.cat([image_features, states], dim=1)
-            image_mask = attention_mask.new_ones(image_features.shape[:2])
-            attention_mask = torch.cat([image_mask, attention_mask], dim=1)
-        if states.shape[1] > self.config.text_config.max_position_embeddings:
-            num_image_tokens = states.shape[1] - input_ids.shape[1]
-            raise UserError(
-                f"{num_image_tokens} image tokens and {input_ids.shape[1]} prompt tokens are more than the encoder's "
-                f"{self.config.text_config.max_position_embeddings} positions; use smaller images or a shorter text"
-            )
-        states = self.text_encoder(inputs_embeds=states, attention_mask=attention_mask).last_hidden_state
-        return EncoderOutput(last_hidden_state=states, attention_mask=attention_mask, image_features=image_features)
+    def image_tokens(self, features: Tensor) -> Tensor:
+        return features
+
+    def prompt_tokens(self, input_ids: Tensor) -> Tensor:
+        return self.text_encoder.embed_tokens(input_ids)

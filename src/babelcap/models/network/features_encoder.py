@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import MBartConfig, PreTrainedConfig, PreTrainedModel
+from transformers import MBartConfig, PreTrainedConfig
 from transformers.models.mbart.modeling_mbart import MBartEncoder
 
-from babelcap.errors import UserError
 from babelcap.models.network.backbones import Backbones, check_backbones
-from babelcap.models.network.encoder import SPATIAL_MEAN, TEMPORAL_MEAN, EncoderOutput
+from babelcap.models.network.encoder import SPATIAL_MEAN, TEMPORAL_MEAN
+from babelcap.models.network.prompted import PromptedEncoder
 
 KIND = "features"
 
@@ -58,13 +58,8 @@ class FeaturesEncoderConfig(PreTrainedConfig):
         return 1 + self.grid * self.grid
 
 
-class FeaturesEncoder(PreTrainedModel):
+class FeaturesEncoder(PromptedEncoder):
     config_class = FeaturesEncoderConfig
-    base_model_prefix = ""
-    main_input_name = "input_ids"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
     _no_split_modules: ClassVar[list[str]] = ["MBartEncoderLayer"]
 
     def __init__(self, config: FeaturesEncoderConfig) -> None:
@@ -85,36 +80,14 @@ class FeaturesEncoder(PreTrainedModel):
         return self._shared[0]
 
     def image_modules(self) -> list[nn.Module]:
-        """All that `encode_images` runs through."""
         return [self.vision_tower]
 
     def encode_images(self, pixel_values: Tensor) -> Tensor:
         """[batch, 3, height, width] -> the features of the grid's positions [batch, positions, channels]."""
         return self.vision_tower(pixel_values)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        image_features: Tensor | None = None,
-    ) -> EncoderOutput:
-        """Without pixels and without image features the prompt stands alone."""
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        if image_features is None and pixel_values is not None:
-            image_features = self.encode_images(pixel_values)
-        states = self.prompt_projection(self.get_input_embeddings()(input_ids))
-        if image_features is not None:
-            features = image_features.to(states)
-            tokens = self.image_projection(torch.cat([features.mean(dim=1, keepdim=True), features], dim=1))
-            states = torch.cat([tokens, states], dim=1)
-            attention_mask = torch.cat([attention_mask.new_ones(tokens.shape[:2]), attention_mask], dim=1)
-        limit = self.config.text_config.max_position_embeddings
-        if states.shape[1] > limit:
-            raise UserError(
-                f"{states.shape[1] - input_ids.shape[1]} image tokens and {input_ids.shape[1]} prompt tokens are more "
-                f"than the encoder's {limit} positions; use a shorter text"
-            )
-        states = self.text_encoder(inputs_embeds=states, attention_mask=attention_mask).last_hidden_state
-        return EncoderOutput(last_hidden_state=states, attention_mask=attention_mask, image_features=image_features)
+    def image_tokens(self, features: Tensor) -> Tensor:
+        return self.image_projection(torch.cat([features.mean(dim=1, keepdim=True), features], dim=1))
+
+    def prompt_tokens(self, input_ids: Tensor) -> Tensor:
+        return self.prompt_projection(self.get_input_embeddings()(input_ids))
