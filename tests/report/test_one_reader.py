@@ -20,7 +20,7 @@ def laws() -> StudyLaws:
 
 
 @pytest.mark.parametrize("form", ["pst", "ps", "compute"])
-@pytest.mark.parametrize("reading", ["conditioned", "raw"])
+@pytest.mark.parametrize("reading", ["prefix_given", "raw"])
 def test_laws_of_the_command_are_those_of_the_report(laws: StudyLaws, reading: str, form: str) -> None:
     arguments = ["laws", "fit", str(SMALL / "runs.jsonl"), "--form", form, "--target", ",".join(TARGETS), "--json"]
     arguments += ["--measure", loss_measure(reading)]  # type: ignore[arg-type]
