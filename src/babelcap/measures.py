@@ -23,6 +23,8 @@ Variant = Literal["plain", "prefix", "shortlist", "prefix+shortlist"]
 MEANS: tuple[Mean, ...] = ("sample_mean", "token_mean")
 PARTS: tuple[Part, ...] = ("language", "content", "wording")  # they add up to raw, sample by sample
 READINGS: tuple[Reading, ...] = ("raw", "conditioned", "prefix_given", "calibrated", *PARTS)
+# In the signature of `calibrated`. Halves by turns, as they once were, differ in kind: what they gave is not compared.
+CALIBRATED_BY_CHANCE = {"halves": "by chance"}
 PICTURES: tuple[Pictures, ...] = ("own", "shuffled")
 VARIANTS: tuple[Variant, ...] = ("plain", "prefix", "shortlist", "prefix+shortlist")
 # What a reading is over, for titles and axes.

@@ -12,10 +12,11 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from babelcap.coverage import Coverage, Pair
-from babelcap.evaluation.calibration import Calibration
+from babelcap.evaluation.calibration import Calibration, half_of
 from babelcap.evaluation.loss import LossSums, Readings, loss_result
 from babelcap.evaluation.loss_parts import LossParts, token_ends
 from babelcap.languages import Language
+from babelcap.measures import CALIBRATED_BY_CHANCE
 from babelcap.world.parser import content_spans
 
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -119,16 +120,19 @@ def test_the_grammar_knows_the_content(code: str, text: str, content: list[str])
     assert [text[start:end] for start, end in content_spans(text, code)] == content
 
 
+PLACES = [[place for place in range(40) if half_of(place) == half][:2] for half in (0, 1)]
+
+
 def test_calibration_by_hand() -> None:
     """Two words. The model says 9 to 1 for the first and is right half of the time: no certainty at all is best."""
     calibration = Calibration((1.0, 2.0, 1000.0))
     pair = Pair("caption", "es")
     logits = torch.tensor([[[math.log(9.0), 0.0]], [[math.log(9.0), 0.0]]]).repeat(2, 1, 1)
-    calibration.add(pair, [0, 1, 2, 3], logits, torch.tensor([[0], [0], [1], [1]]))
+    calibration.add(pair, [*PLACES[0], *PLACES[1]], logits, torch.tensor([[0], [1], [0], [1]]))
     result = calibration.result("eval", Coverage())
     assert result.per_pair["caption-es"] == pytest.approx(math.log(2), abs=1e-5)
     assert result.per_split == {"UC": result.per_pair["caption-es"]}
-    assert result.signature == {"temperature of UC": "1000, 1000"}
+    assert result.signature == {**CALIBRATED_BY_CHANCE, "temperature of UC": "1000, 1000"}
     assert result.num_samples == {"caption-es": 4}
 
 
@@ -136,12 +140,19 @@ def test_each_half_is_measured_by_the_temperature_of_the_other() -> None:
     calibration = Calibration((0.5, 1.0, 2.0))
     pair = Pair("caption", "es")
     logits = torch.tensor([[[math.log(9.0), 0.0]], [[math.log(9.0), 0.0]]])
-    calibration.add(pair, [0, 1], logits, torch.tensor([[0], [1]]))  # even ones right, odd ones wrong
+    calibration.add(pair, [PLACES[0][0], PLACES[1][0]], logits, torch.tensor([[0], [1]]))  # one right, one wrong
     result = calibration.result("eval", Coverage())
     right = math.log(1 + 9**-0.5)  # at 2, which the wrong one prefers
     wrong = math.log(1 + 9**2)  # at .5, which the right one prefers
     assert result.per_pair["caption-es"] == pytest.approx((right + wrong) / 2)
-    assert result.signature == {"temperature of UC": "2, 0.5"}
+    assert result.signature == {**CALIBRATED_BY_CHANCE, "temperature of UC": "2, 0.5"}
+
+
+def test_halves_are_not_by_turns() -> None:
+    """Rows that alternate in kind are in both halves alike."""
+    halves = [half_of(place) for place in range(400)]
+    assert 160 < sum(halves) < 240
+    assert 60 < sum(halves[::2]) < 140
 
 
 def test_the_error_of_a_mean_over_samples_by_hand() -> None:

@@ -237,3 +237,17 @@ def test_as_many_digits_as_tell_a_value_from_its_limit(value: float, shown: str)
     assert estimate(condition.measured, condition.decimals, condition.unit) == shown
     assert condition.needs == "at most 15 %"
     assert condition.holds == (value <= 0.15)
+
+
+def test_claims_are_of_a_cell_with_enough_seeds(records: list[RunRecord]) -> None:
+    """A single run of a larger model takes the place of none that has three seeds."""
+    shown = Study(tuple(records)).headline()
+    assert shown is not None
+    assert len(shown.records) >= 3
+    larger = shown.records[0].model_copy(
+        update={"run": "larger", "size": "micro-gemma-xl", "P": 10 * shown.records[0].P}
+    )
+    assert Study((*records, larger)).headline() == shown
+    alone = Study((shown.records[0], larger)).headline()
+    assert alone is not None
+    assert alone.key.size == "micro-gemma-xl"

@@ -8,7 +8,7 @@ import pytest
 
 from babelcap.laws.ahead import Prediction, predict_runs
 from babelcap.laws.judged import judge
-from babelcap.measures import loss_measure
+from babelcap.measures import CALIBRATED_BY_CHANCE, loss_measure
 from babelcap.records import EvalResult, RunRecord, write_run_records
 from babelcap.report import build_report
 from babelcap.report.answers import answers
@@ -47,7 +47,13 @@ def result(measure: str, value: float) -> EvalResult:
     splits = {"UC": value, "SC": value / 2, "ST": value / 3}
     errors = dict.fromkeys(splits, 0.05)
     return EvalResult(
-        measure=measure, split="eval", per_pair={}, per_split=splits, num_samples={}, sampling_errors=errors
+        measure=measure,
+        split="eval",
+        per_pair={},
+        per_split=splits,
+        num_samples={},
+        sampling_errors=errors,
+        signature=CALIBRATED_BY_CHANCE,
     )
 
 

@@ -1,6 +1,6 @@
 """The paper's claims about captions, each against what this study measured. Claims about laws: `law_claims`.
 
-Captions are those of the largest model at its largest budget, in the languages never captioned in, unless said.
+Captions are those of the largest model and budget with enough seeds, in the languages never captioned in, unless said.
 """
 
 import math
@@ -13,6 +13,7 @@ from babelcap.report.statistics import Estimate, difference_of_shares, over_seed
 from babelcap.report.study_folder import (
     CONTROLS,
     KIND_NAMES,
+    SEEDS_TARGET,
     Cell,
     Study,
     chance,
@@ -26,7 +27,6 @@ from babelcap.report.verdicts import Claim, Condition, at_least, at_most, interv
 # What a good recipe should reach at this scale.
 LANGUAGE_TARGET, COLOURS_TARGET, OBJECTS_TARGET = 0.95, 0.9, 0.7
 TUNED_LANGUAGE_TARGET = 0.98
-SEEDS_TARGET = 3
 WITHOUT_PREFIX_LIMIT = 0.5  # the prefix is needed where most captions are in the wrong language without it
 PREFIX_GAIN_LIMIT = 0.02  # after fine-tuning the prefix may add no more than this
 CORRELATION_TARGET = -0.8

@@ -55,7 +55,7 @@ def _prediction_drawings(study: Study, laws: StudyLaws, main: Cell | None) -> li
         Drawing(
             "parts",
             "What the loss of a caption is made of.",
-            "By the largest model: the loss is the sum of the three. Small dots are seeds, lines 95 % intervals.",
+            "By the model that is shown: the loss is the sum of the three. Small dots are seeds, lines 95 % intervals.",
             None if main is None else parts_figure(study, main),
         ),
         Drawing(
@@ -87,8 +87,8 @@ def _caption_drawings(study: Study, main: Cell | None) -> list[Drawing]:
         Drawing(
             "prefix",
             "Language of the captions, with and without prefix.",
-            "Share of captions in the language that was asked for, by the largest model at its largest budget. Lines "
-            "are 95 % intervals.",
+            "Share of captions in the language that was asked for, by the largest model and budget with most "
+            "seeds. Lines are 95 % intervals.",
             None if main is None else prefix_figure(study, main),
             NO_CAPTIONS,
         ),

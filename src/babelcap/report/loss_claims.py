@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from babelcap.laws.runs import MAIN
-from babelcap.measures import LOSS, loss_measure
+from babelcap.measures import CALIBRATED_BY_CHANCE, LOSS, loss_measure
+from babelcap.records import find_result
 from babelcap.report.statistics import Estimate, over_seeds
 from babelcap.report.study_folder import Cell, Study, values
 from babelcap.report.study_laws import StudyLaws, exponent
@@ -19,7 +20,7 @@ def loss_claims(study: Study, laws: StudyLaws) -> list[Claim]:
     ends = budget_ends(study)
     if ends is None:
         return found
-    if values(ends[1], loss_measure("calibrated"), "UC"):
+    if all(map(_is_calibrated, ends)):
         found.append(overconfidence(*ends))
     if values(ends[1], AS_CAPTIONS, "UC"):
         found.append(worded_as_translations(*ends))
@@ -27,7 +28,7 @@ def loss_claims(study: Study, laws: StudyLaws) -> list[Claim]:
 
 
 def budget_ends(study: Study) -> tuple[Cell, Cell] | None:
-    """The largest model at its smallest and at its largest budget, with the seeds that both have."""
+    """The model that is shown at its smallest and at its largest budget, with the seeds that both have."""
     main = study.headline()
     if main is None:
         return None
@@ -59,6 +60,11 @@ def parts(laws: StudyLaws) -> Claim:
     ]
     title = "Of unseen captions the content is learned, the wording is not"
     return Claim("parts", title, conditions, tuple(notes))
+
+
+def _is_calibrated(cell: Cell) -> bool:
+    found = [find_result(record.results, loss_measure("calibrated")) for record in cell.records]
+    return all(result is not None and result.signature.items() >= CALIBRATED_BY_CHANCE.items() for result in found)
 
 
 def _change(first: Cell, last: Cell, of: Seeds) -> Estimate | None:

@@ -23,6 +23,7 @@ from babelcap.report.statistics import Estimate, loss_over_seeds, share_over_see
 from babelcap.storage import read_text
 
 FINETUNED, TRIAL = "finetuned", "trial"
+SEEDS_TARGET = 3  # that a claim rests on
 CONTROLS = ("no-translation", "unfit-translation")
 KIND_NAMES = {
     MAIN: "translations that fit their image",
@@ -142,14 +143,24 @@ class Study:
         )
 
     def headline(self) -> Cell | None:
-        """The largest model at its largest budget; of several bases the one with most seeds, then the lowest T."""
+        """The largest model at its largest budget that was run with enough seeds, or with most, where none has enough.
+
+        Of several bases the one with most seeds, then the lowest T.
+        """
         cells = self.cells(MAIN)
         if not cells:
             return None
         with_captions = [cell for cell in cells if any(has_captions(record) for record in cell.records)] or cells
         return max(
             with_captions,
-            key=lambda cell: (cell.records[0].P, cell.key.S, len(cell.records), -_lowest(cell), cell.key.base),
+            key=lambda cell: (
+                min(len(cell.records), SEEDS_TARGET),
+                cell.records[0].P,
+                cell.key.S,
+                len(cell.records),
+                -_lowest(cell),
+                cell.key.base,
+            ),
         )
 
     def beside(self, kind: str, main: Cell) -> tuple[Cell, Cell] | None:

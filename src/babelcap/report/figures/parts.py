@@ -20,7 +20,7 @@ TITLES = {"UC": "captions in languages\nnever captioned in", "SC": "captions in 
 
 
 def parts_figure(study: Study, main: Cell) -> Figure | None:
-    """Of the largest model, at each of its budgets."""
+    """Of the model that is shown, at each of its budgets."""
     cells = [cell for cell in one_base_a_size(study, main) if cell.key.size == main.key.size]
     cells = [cell for cell in cells if loss(cell, "content", "UC") is not None]
     if len(cells) < 2:
