@@ -104,7 +104,7 @@ $(TORTURE): $(READY)
 torture: $(TORTURE)  ## kill, starve, damage and fuzz everything; summary in torture/RESULTS.md (minutes; LONG=1: 210 kills, 100,000 cases)
 	$(TEST_ENV) $(BIN)/python -m torture $(if $(LONG),--long) $(if $(SEED),--seed $(SEED))
 
-FIGURES := prefix content loss_conditioned
+FIGURES := prefix content parts loss_prefix_given predicted
 figures: $(READY)  ## draw the documents' figures anew from the records of results/
 	$(BIN)/babelcap report build results/small -o build/report
 	mkdir -p docs/figures

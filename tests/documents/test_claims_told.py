@@ -27,6 +27,8 @@ NUMBERS = [
     "fourteen",
     "fifteen",
     "sixteen",
+    "seventeen",
+    "eighteen",
 ]
 
 

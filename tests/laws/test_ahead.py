@@ -97,6 +97,8 @@ def test_judged_by_hand(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(done.stdout)[0]["num_inside"] == 1
     assert "22.5 %" in CliRunner().invoke(app, arguments).stdout
+    some = CliRunner().invoke(app, [*arguments, "--where", f"run!={measured[0].run}", "--json"])
+    assert json.loads(some.stdout)[0]["num_runs"] == 1
 
 
 def test_what_is_no_prediction_is_refused(tmp_path: Path) -> None:

@@ -58,5 +58,6 @@ def test_the_gallery_marks_what_the_world_says_is_wrong() -> None:
                 assert caption.language_right
                 assert not marks
     captions = [caption for picture in gallery.pictures for caption in picture.captions]
-    cats = next(caption for caption in captions if caption.text.startswith("La photo montre un chat blanc"))
-    assert (cats.right, [cats.text[start:end] for start, end, _ in cats.marks or ()]) == (False, ["un"])
+    boat = next(caption for caption in captions if caption.text.startswith("La imagen muestra un barco marrón bajo"))
+    wrong = [boat.text[start:end] for start, end, _ in boat.marks or ()]
+    assert (boat.right, wrong) == (False, ["un", "a la izquierda"])  # there are three, at the top

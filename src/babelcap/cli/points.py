@@ -36,7 +36,11 @@ class Wanted:
         "--family",
         help="Family of models, or all; where not given the one with most points in which P, S, T vary.",
     )
-    where: list[str] = typer.Option([], "--where", help="Only runs whose field has a value, as size=micro-gemma-l.")
+    where: list[str] = typer.Option(
+        [],
+        "--where",
+        help="Only runs whose field has a value, as size=micro-gemma-l, or has not, as size!=micro-gemma-l.",
+    )
     map: str | None = typer.Option(None, "--map", help="Names of a table's columns: P=params,S=samples,y=loss")
     group: str | None = typer.Option(None, "--group", help="Column whose equal values mark seeds of one run.")
 

@@ -128,6 +128,7 @@ def predict(
 def judge(
     prediction: Path = typer.Argument(help="File of an earlier `study predict`.", show_default=False),
     records: Path = typer.Argument(help="runs.jsonl of the study, with the runs that came after.", show_default=False),
+    where: list[str] = typer.Option([], "--where", help="Only some of the runs, as size=NAME or size!=NAME."),
     json_output: bool = JSON,
 ) -> None:
     """Hold a prediction against what was measured: errors, how many intervals held, and guesses that need no law.
@@ -141,12 +142,17 @@ def judge(
     from rich.console import Console
     from rich.table import Table
 
+    from babelcap.laws import parse_map
     from babelcap.laws.ahead import read_prediction
     from babelcap.laws.judged import judge as judge_prediction
+    from babelcap.laws.runs import check_fields, differing
     from babelcap.records import read_run_records
 
     given = read_prediction(prediction)
-    found = judge_prediction(given, read_run_records(records))
+    wanted = parse_map(",".join(where), "where", "num_steps=1200")
+    check_fields(wanted)
+    runs = [record for record in read_run_records(records) if differing(record, wanted) is None]
+    found = judge_prediction(given, runs)
     if json_output:
         typer.echo(json.dumps([row.model_dump(mode="json") for row in found]))
         return

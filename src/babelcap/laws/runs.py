@@ -32,7 +32,7 @@ class Choice:
     split: str | None = None  # of the corpus; None: eval, or the only one there is
     kind: str = MAIN
     family: str | None = None  # None: the one that tells most, see `main_family`
-    where: Mapping[str, str] = field(default_factory=dict)  # field of the record -> the value it has to have
+    where: Mapping[str, str] = field(default_factory=dict)  # field of the record -> its value; "field!": any other
 
 
 @dataclass(frozen=True)
@@ -197,12 +197,10 @@ def _num_determined(records: Sequence[RunRecord], family: str, measure: str, for
 
 
 def _of_kind(records: Sequence[RunRecord], choice: Choice) -> tuple[list[RunRecord], Counter[str]]:
-    for name in choice.where:
-        if name not in RunRecord.model_fields:
-            raise UserError(f"where: a run has no field {name!r}; choose one of {', '.join((*NAMES, *NUMBERS))}, ...")
+    check_fields(choice.where)
     chosen, left = [], Counter[str]()
     for record in records:
-        other = next((name for name, value in choice.where.items() if str(getattr(record, name)) != value), None)
+        other = differing(record, choice.where)
         if choice.kind not in (record.kind, ALL):
             left[record.kind] += 1
         elif other is not None:
@@ -210,6 +208,21 @@ def _of_kind(records: Sequence[RunRecord], choice: Choice) -> tuple[list[RunReco
         else:
             chosen.append(record)
     return chosen, left
+
+
+def check_fields(where: Mapping[str, str]) -> None:
+    for name in where:
+        if name.removesuffix("!") not in RunRecord.model_fields:
+            raise UserError(f"where: a run has no field {name!r}; choose one of {', '.join((*NAMES, *NUMBERS))}, ...")
+
+
+def differing(record: RunRecord, where: Mapping[str, str]) -> str | None:
+    """The first field that is not as it has to be; "size!" -> X means any size but X."""
+    for name, value in where.items():
+        field_name = name.removesuffix("!")
+        if (str(getattr(record, field_name)) == value) == name.endswith("!"):
+            return field_name
+    return None
 
 
 def _value(record: RunRecord, target: str, measure: str, split: str) -> tuple[float | None, float | None]:

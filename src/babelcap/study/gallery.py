@@ -25,7 +25,10 @@ BESIDE = (FINETUNED, "no-translation", "unfit-translation")  # in this order; tr
 
 
 def shown_runs(graph: StudyGraph) -> list[GridRun]:
-    """The main run of most samples of the largest model, with its fine-tuned one and its controls; one seed."""
+    """The main run of most samples of the largest model, with its fine-tuned one and its controls; one seed.
+
+    A larger model that has none of these beside it is passed over: the others are what it would be compared with.
+    """
     settings = graph.config.report
     main = [run for run in graph.runs if run.kind == "main" and run.captions is not None]
     if settings.gallery_size is not None:
@@ -33,15 +36,18 @@ def shown_runs(graph: StudyGraph) -> list[GridRun]:
     if not main:
         return []
     parameters = {size: meta_captioner(size_config(size)).num_parameters() for size in {run.size for run in main}}
-    best = max(main, key=lambda run: (parameters[run.size], run.leg, -run.seed, run.base == "balanced"))
-    beside = [
-        run
-        for run in graph.runs
-        if run.kind in BESIDE
-        and run.captions is not None
-        and (run.size, run.base, run.seed) == (best.size, best.base, best.seed)
-    ]
-    return [best, *sorted(beside, key=lambda run: (BESIDE.index(run.kind), run.name))]
+    beside: dict[tuple[str, str, int], list[GridRun]] = {}
+    for run in graph.runs:
+        if run.kind in BESIDE and run.captions is not None:
+            beside.setdefault((run.size, run.base, run.seed), []).append(run)
+    best = max(
+        main,
+        key=lambda run: (
+            (run.size, run.base, run.seed) in beside, parameters[run.size], run.leg, -run.seed, run.base == "balanced",
+        ),
+    )  # fmt: skip
+    others = beside.get((best.size, best.base, best.seed), [])
+    return [best, *sorted(others, key=lambda run: (BESIDE.index(run.kind), run.name))]
 
 
 def make_gallery(graph: StudyGraph, study: Path) -> dict[str, Any]:
