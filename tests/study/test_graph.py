@@ -109,13 +109,16 @@ def test_benchmarks_are_made_once_and_only_of_a_world_that_is_drawn(tiny: Tiny) 
     assert "benchmarks" not in without.runs[0].captions.inputs  # type: ignore[union-attr]
 
 
-def test_the_gallery_shows_the_largest_model_wherever_the_grid_names_it(tiny: Tiny) -> None:
+def test_the_gallery_shows_the_largest_model_that_has_others_beside_it(tiny: Tiny) -> None:
+    """Fine-tuned runs and controls; where no model has any, the largest wherever the grid names it."""
     others = [
         {"sizes": ["micro-gemma-l"], "budgets": [6], "seeds": [1]},
         {"sizes": ["micro-florence-s"], "budgets": [9], "seeds": [0]},
     ]
     graph = study_graph(tiny(grid=[*tiny().model_dump(mode="json")["grid"], *others]))
-    assert shown_runs(graph)[0].name == "micro-gemma-l.balanced.s1.b000006"
+    assert shown_runs(graph)[0].name == "micro-gemma-s.balanced.s0.b000006"
+    alone = study_graph(tiny(grid=others, finetune=[]))
+    assert [run.name for run in shown_runs(alone)] == ["micro-gemma-l.balanced.s1.b000006"]
     assert [run.kind for run in shown_runs(study_graph(tiny()))] == [
         "main", "finetuned", "no-translation", "unfit-translation",
     ]  # fmt: skip
