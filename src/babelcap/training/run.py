@@ -94,8 +94,11 @@ def train(
             for leg in run.legs:
                 if not (config.output / leg.name / RECORD).exists():
                     _train_leg(run, leg, stop, after_step)
-                elif leg.budget is not None and evaluate is not None:
-                    _evaluate_finished(run, leg)
+                elif leg.budget is not None:
+                    if evaluate is not None:
+                        _evaluate_finished(run, leg)
+                    if world.is_first:  # still there where a kill came between the record and their removal
+                        remove_all(config.output / leg.name / "checkpoints")
                 world.wait()
             return [read_record(config.output / leg.name) for leg in run.legs if leg.budget is not None]
 
