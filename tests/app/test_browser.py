@@ -24,8 +24,7 @@ RESULT = "#caption-results .bc-card"
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three sizes, 40 runs: the page of the shipped study's 128 takes minutes on a busy machine."""
-    return Path(shutil.copytree(Path(__file__).parent / "study", tmp_path_factory.mktemp("study") / "small"))
+    return Path(shutil.copytree(ROOT / "results" / "small", tmp_path_factory.mktemp("study") / "small"))
 
 
 @pytest.fixture(scope="module")
