@@ -160,6 +160,13 @@ def test_names_follow_what_a_base_is_made_of() -> None:
     assert [base.kind for base in needed_bases(TINY, "micro-florence-s", "english")] == ["tower", "florence"]
 
 
+def test_a_letter_may_have_a_rate_of_its_own() -> None:
+    rated = TINY.model_copy(update={"caption_learning_rate_of": {"m": 5e-4}})
+    assert florence_base(rated, "m").recipe["caption_learning_rate"] == 5e-4
+    assert florence_base(rated, "s").name == florence_base(TINY, "s").name
+    assert gemma_base(rated, "m", "balanced").name == gemma_base(TINY, "m", "balanced").name
+
+
 def test_shipped_bases_equal_built_ones_and_damage_is_seen(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ class BaseConfig(ConfigModel):
     caption_steps: int = Field(2400, ge=1)  # of the English captioner
     caption_batch_size: int = Field(32, ge=1)
     caption_learning_rate: float = Field(2e-3, gt=0)
+    caption_learning_rate_of: dict[str, float] = Field({"xl": 1e-3})  # by letter; at 2e-3 xl does not learn to see
     language_steps: int = Field(2000, ge=1)  # of each language model
     language_batch_size: int = Field(32, ge=1)
     language_learning_rate: float = Field(3e-3, gt=0)
@@ -42,3 +43,8 @@ class BaseConfig(ConfigModel):
             if unknown:
                 raise ValueError(f"variants.{name}: the world speaks {', '.join(EVEN)}, not {', '.join(unknown)}")
         return self
+
+    def for_letter(self, letter: str) -> Self:
+        """As a base of this letter is made: with a rate of its own, where it has one."""
+        rate = self.caption_learning_rate_of.get(letter, self.caption_learning_rate)
+        return self.model_copy(update={"caption_learning_rate": rate})

@@ -61,7 +61,8 @@ def tower_base(config: BaseConfig) -> Base:
 
 
 def florence_base(config: BaseConfig, letter: str) -> Base:
-    recipe = {"tower": tower_base(config).recipe, **_fields(config, TOKENIZER_FIELDS + CAPTION_FIELDS)}
+    own = _fields(config.for_letter(letter), TOKENIZER_FIELDS + CAPTION_FIELDS)
+    recipe = {"tower": tower_base(config).recipe, **own}
     return Base("florence", letter, "", {**recipe, "shape": list(MICRO_SHAPES[letter])})
 
 
@@ -148,7 +149,8 @@ def _write_florence(
     measured: dict[str, float] = {}
     if weights is None:
         maps, scenes = _pictures(str(bases / tower_base(config).name), config.num_pictures, config.seed)
-        model, loss = train_captioner(base.letter, tower, maps, scenes, encoder_tokenizer, config)
+        own = config.for_letter(base.letter)
+        model, loss = train_captioner(base.letter, tower, maps, scenes, encoder_tokenizer, own)
         measured, weights = {"loss": loss}, _rounded(model, without="model.vision_tower.")
     model = make_captioner(base.letter, tower, encoder_tokenizer, config.seed)
     _load(model, weights, absent="model.vision_tower.")

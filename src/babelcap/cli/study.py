@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from babelcap.errors import UserError
+
 if TYPE_CHECKING:
+    from babelcap.records import RunRecord
     from babelcap.study.config import StudyConfig
 
 group = typer.Typer(
@@ -18,6 +21,7 @@ group = typer.Typer(
 )
 CONFIG = typer.Argument(help="TOML file of a study, or the folder of an earlier one.", show_default=False)
 OVERRIDES = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings that take the file's place.")
+WHERE = typer.Option([], "--where", help="Only some of the records, as size=NAME or size!=NAME.")
 JSON = typer.Option(False, "--json", help="Print the answer as JSON.")
 
 
@@ -107,6 +111,8 @@ def predict(
     config: Path = CONFIG,
     overrides: list[str] = OVERRIDES,
     output: Path | None = typer.Option(None, "--output", "-o", help="File. [default: in the study's folder]"),
+    records: Path | None = typer.Option(None, help="runs.jsonl of another study, to predict from beside this one's."),
+    where: list[str] = WHERE,
     workers: int | None = typer.Option(None, min=1, help="Processes of one thread each. [default: one a core]"),
     json_output: bool = JSON,
 ) -> None:
@@ -117,10 +123,15 @@ def predict(
 
     \b
     babelcap study predict configs/study/small.toml -o results/small/prediction.json
+    babelcap study predict configs/study/xl.toml --records results/small/runs.jsonl --where 'size!=micro-gemma-xl'
     """
+    from babelcap.laws.runs import MAIN
     from babelcap.study.prediction import predict_study
 
-    path = predict_study(_load(config, overrides, workers), output)
+    if where and records is None:
+        raise UserError("--where chooses among the runs of --records; a study's own are all taken")
+    others = [] if records is None else [run for run in _records_where(records, where) if run.kind == MAIN]
+    path = predict_study(_load(config, overrides, workers), output, others)
     typer.echo(json.dumps({"prediction": str(path)}) if json_output else f"prediction: {path}")
 
 
@@ -128,7 +139,7 @@ def predict(
 def judge(
     prediction: Path = typer.Argument(help="File of an earlier `study predict`.", show_default=False),
     records: Path = typer.Argument(help="runs.jsonl of the study, with the runs that came after.", show_default=False),
-    where: list[str] = typer.Option([], "--where", help="Only some of the runs, as size=NAME or size!=NAME."),
+    where: list[str] = WHERE,
     json_output: bool = JSON,
 ) -> None:
     """Hold a prediction against what was measured: errors, how many intervals held, and guesses that need no law.
@@ -142,17 +153,11 @@ def judge(
     from rich.console import Console
     from rich.table import Table
 
-    from babelcap.laws import parse_map
     from babelcap.laws.ahead import read_prediction
     from babelcap.laws.judged import judge as judge_prediction
-    from babelcap.laws.runs import check_fields, differing
-    from babelcap.records import read_run_records
 
     given = read_prediction(prediction)
-    wanted = parse_map(",".join(where), "where", "num_steps=1200")
-    check_fields(wanted)
-    runs = [record for record in read_run_records(records) if differing(record, wanted) is None]
-    found = judge_prediction(given, runs)
+    found = judge_prediction(given, _records_where(records, where))
     if json_output:
         typer.echo(json.dumps([row.model_dump(mode="json") for row in found]))
         return
@@ -166,6 +171,16 @@ def judge(
     Console(width=150).print(table)
     inside, total = sum(row.num_inside for row in found), sum(row.num_runs for row in found)
     typer.echo(f"{inside} of {total} values lie in their intervals of {given.confidence:.0%}; predicted {given.time}")
+
+
+def _records_where(path: Path, where: list[str]) -> "list[RunRecord]":
+    from babelcap.laws import parse_map
+    from babelcap.laws.runs import check_fields, differing
+    from babelcap.records import read_run_records
+
+    wanted = parse_map(",".join(where), "where", "num_steps=1200")
+    check_fields(wanted)
+    return [record for record in read_run_records(path) if differing(record, wanted) is None]
 
 
 def _percent(error: float | None) -> str:

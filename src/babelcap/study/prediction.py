@@ -3,6 +3,7 @@
 Of a run to come its base model is made and measured first: P, F and T are known before any training.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,12 +26,17 @@ from babelcap.training.record import model_numbers, read_results
 PREDICTIONS = "predictions"
 
 
-def predict_study(config: StudyConfig, output: Path | None = None) -> Path:
-    """The file of the prediction; refused where there is nothing left to predict, and never written over."""
+def predict_study(config: StudyConfig, output: Path | None = None, others: Sequence[RunRecord] = ()) -> Path:
+    """The file of the prediction; refused where there is nothing left to predict, and never written over.
+
+    `others` are records of another study of the same world, which are fitted beside this one's own.
+    """
     study = config.output.resolve()
     graph = study_graph(config.model_copy(update={"stage": "all"}))
     with claimed(study):
-        records, missing = _divide(graph, study)
+        own, missing = _divide(graph, study, alone=not others)
+        records = [*others, *own]
+        _check_unmeasured(missing, others)
         prepare = replace(graph, steps=all_steps(run.initial for run in missing))
         run_steps(prepare, study, num_workers_of(config))
         planned = [_planned(run, study) for run in missing]
@@ -49,7 +55,7 @@ def predict_study(config: StudyConfig, output: Path | None = None) -> Path:
     return path
 
 
-def _divide(graph: StudyGraph, study: Path) -> tuple[list[RunRecord], list[GridRun]]:
+def _divide(graph: StudyGraph, study: Path, alone: bool) -> tuple[list[RunRecord], list[GridRun]]:
     """The records that exist, and the main runs that have none. What is partly measured is neither."""
     done = {step.hash for step in graph.steps if step.done(study) is not None}
     main = [run for run in graph.runs if run.kind == MAIN]
@@ -57,9 +63,18 @@ def _divide(graph: StudyGraph, study: Path) -> tuple[list[RunRecord], list[GridR
     missing = [run for run in main if run.loss.hash not in done]
     if not missing:
         raise UserError(f"{study}: all {len(main)} main runs have records; a prediction is made before they are run")
-    if not ended:
+    if alone and not ended:
         raise UserError(f"{study}: none of its {len(main)} main runs has ended; run some of them first")
     return [collect_record(run, graph.config.name, study) for run in ended], missing
+
+
+def _check_unmeasured(missing: Sequence[GridRun], others: Sequence[RunRecord]) -> None:
+    measured = {record.run for record in others} & {run.name for run in missing}
+    if measured:
+        raise UserError(
+            f"the records given have {len(measured)} of the runs to predict, {min(measured)} first; leave them out, "
+            "as by --where 'size!=NAME'"
+        )
 
 
 def _planned(run: GridRun, study: Path) -> RunRecord:

@@ -84,7 +84,7 @@ def rows_figure(study: Study, panels: Sequence[Panel]) -> Figure | None:
     found = [part for panel in panels for one in panel.series for code in codes if (part := one.of(code)) is not None]
     if not found:
         return None
-    end = max((part.value if part.high is None else part.high for part in found if part.is_number), default=1.0)
+    end = max((part.value if part.high is None else part.high for part in found if part.is_number), default=0) or 1.0
     num_seen = sum(code not in unseen for code in codes)
     heights = [-place - (0.6 if code in unseen else 0.0) for place, code in enumerate(codes)]
     width = 6.0 if len(panels) == 1 else 1.6 + 2.7 * len(panels)
