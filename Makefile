@@ -41,6 +41,8 @@ photos: $(READY)  ## the method on photographs: corpus, captioners, the study an
 	  --texts $(MULTI30K)/data --french -o corpora/photos-french
 	for size in s m l; do test -e models/photos-$$size || $(BIN)/babelcap model bridge --size photos-$$size \
 	  --backbone efficientnet-lite0 --decoder gemma-3-270m -o models/photos-$$size || exit 1; done
+	$(BIN)/babelcap study run configs/study/photos.toml stage=fitting
+	test -e studies/photos/prediction.json || $(BIN)/babelcap study predict configs/study/photos.toml -o studies/photos/prediction.json
 	$(BIN)/babelcap study run configs/study/photos.toml
 
 test: $(READY)  ## run the default tests (minutes on two cores)

@@ -258,17 +258,17 @@ def test_predicted_then_run_then_judged(tmp_path: Path, values_of: Values) -> No
 
 @pytest.mark.slow
 def test_predicted_from_the_records_of_another_study(tmp_path: Path, values_of: Values) -> None:
-    def config(name: str, size: str, *budgets: int) -> StudyConfig:
-        grid = [{"sizes": [size], "budgets": list(budgets), "seeds": [0, 1]}]
+    def config(name: str, sizes: list[str], *budgets: int) -> StudyConfig:
+        grid = [{"sizes": sizes, "budgets": list(budgets), "seeds": [0, 1]}]
         return build_config(StudyConfig, values_of(tmp_path / name, grid=grid, finetune=[]))
 
-    run_study(config("small", "micro-gemma-s", 3, 6, 9))
+    run_study(config("small", ["micro-gemma-s", "micro-gemma-m"], 3, 6, 9))
     records = read_run_records(tmp_path / "small" / "runs.jsonl")
-    prediction = read_prediction(predict_study(config("large", "micro-gemma-m", 6), others=records))
-    assert set(prediction.runs) == {f"micro-gemma-m.balanced.s{seed}.b000006" for seed in (0, 1)}
-    nearest = [record for record in records if record.num_steps == 6]
+    prediction = read_prediction(predict_study(config("longer", ["micro-gemma-m"], 12), others=records))
+    assert set(prediction.runs) == {f"micro-gemma-m.balanced.s{seed}.b000012" for seed in (0, 1)}
+    last = [record for record in records if record.num_steps == 9 and record.size == "micro-gemma-m"]
+    expected = sum(find_result(record.results, LOSS, "eval").at("UC") for record in last) / 2
     losses = [row for row in prediction.predicted if row.measure == LOSS and row.target == "UC"]
-    expected = sum(find_result(record.results, LOSS, "eval").at("UC") for record in nearest) / 2
-    assert [row.nearest_size for row in losses] == [pytest.approx(expected)] * 2
-    with pytest.raises(UserError, match=r"have 2 of the runs to predict, micro-gemma-s\.balanced\.s0\.b000006 first"):
-        predict_study(config("again", "micro-gemma-s", 6), others=records)
+    assert [row.last_budget for row in losses] == [pytest.approx(expected)] * 2
+    with pytest.raises(UserError, match=r"have 2 of the runs to predict, micro-gemma-m\.balanced\.s0\.b000006 first"):
+        predict_study(config("again", ["micro-gemma-m"], 6), others=records)

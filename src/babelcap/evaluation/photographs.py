@@ -120,6 +120,7 @@ def caption_photographs(
     prefix: PrefixMode = "always",
     batch_size: int = 32,
     prefix_texts: Mapping[str, str] | None = None,
+    allowed_tokens: Sequence[int] | None = None,
 ) -> dict[str, dict[str, str]]:
     """language -> key -> caption without its prefix; `prefix_texts` of a language stand in for the captioner's own."""
     others = prefix_texts or {}
@@ -131,6 +132,7 @@ def caption_photographs(
             key=key,
             prefix=prefix,
             prefix_text=others.get(code),
+            allowed_tokens=allowed_tokens,
             settings=settings,
         )
         for key, number in keys.items()

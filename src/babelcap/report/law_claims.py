@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from babelcap.measures import READING_NAMES, TARGETS, Reading
+from babelcap.measures import READING_NAMES, TARGETS
 from babelcap.report.statistics import Estimate
 from babelcap.report.study_folder import Study
 from babelcap.report.study_laws import (
@@ -84,13 +84,15 @@ def why_raw_differs(study: Study, laws: StudyLaws) -> list[str]:
     law = laws.best("raw", "UC")
     if law is None or law.fitted is None or is_obeyed(law):
         return []
-    readings: tuple[Reading, Reading] = ("raw", study.given)
-    raw, given = (law_table(study.records, laws.family, reading, "UC") for reading in readings)
-    (raw_rises, num_steps), (given_rises, _) = num_rises(raw), num_rises(given)
-    lines = [
-        f"Raw UC does not obey the law. From one budget of a model to the next it rises {raw_rises} times of "
-        f"{num_steps}; {READING_NAMES[study.given]}, {given_rises} times."
-    ]
+    raw = law_table(study.records, laws.family, "raw", "UC")
+    raw_rises, num_steps = num_rises(raw)
+    told = "Raw UC does not obey the law. From one budget of a model to the next it rises "
+    told += f"{raw_rises} times of {num_steps}"
+    law_given = laws.best(study.given, "UC")
+    if law_given is None or law_given.fitted is None:  # such as where no reference begins with the prefix
+        return [f"{told}."]
+    given = law_table(study.records, laws.family, study.given, "UC")
+    lines = [f"{told}; {READING_NAMES[study.given]}, {num_rises(given)[0]} times."]
     columns, losses = means_of(raw)
     _, losses_given = means_of(given)
     if len(losses) == len(losses_given):

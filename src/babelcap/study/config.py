@@ -56,6 +56,7 @@ class StudyEvaluation(ConfigModel):
     """
 
     loss_samples: int = Field(200, ge=1)  # of each pair
+    shuffled: bool = True  # losses also with another's picture, of every run; else of the largest budgets alone
     calibrated: bool = False  # losses also after the best temperature
     wording: bool = False  # of a world: losses of unseen captions worded as captions and as translations are
     texts: Path | None = None  # of photographs: Multi30K's data, by which their captions are judged (docs/photos.md)

@@ -211,14 +211,16 @@ class _Builder:
             leg=leg,
             train=training.step,
             initial=training.initial,
-            loss=self._loss_step(name, training.step, model, training.settings, training.measured),
+            loss=self._loss_step(name, training.step, model, training.settings, training.measured, is_final),
             captions=self._captions_step(name, model, training, is_final),
             trial=training.trial,
             predicted=self.blocks[cell].predicted,
         )
         self.runs.append(run)
 
-    def _loss_step(self, slug: str, source: Step, model: str, trained: TrainConfig, measured: Measured) -> Step:
+    def _loss_step(
+        self, slug: str, source: Step, model: str, trained: TrainConfig, measured: Measured, is_final: bool = False
+    ) -> Step:
         config = self.config.evaluation
         num_samples = config.loss_samples
         settings = {
@@ -229,7 +231,10 @@ class _Builder:
             "calibrated": config.calibrated,
             "wording": config.wording and self.truth is not None,
         }
-        units = num_samples * len(self.coverage.evaluated_pairs) * NUM_LOSS_PASSES
+        if not config.shuffled and not is_final:
+            settings["shuffled"] = False
+        num_passes = NUM_LOSS_PASSES if settings.get("shuffled", True) else 1
+        units = num_samples * len(self.coverage.evaluated_pairs) * num_passes
         return self._measure_step("loss", slug, settings, (source, measured.pictures), trained, units)
 
     def _captions_step(self, slug: str, model: str, training: Training, is_final: bool) -> Step | None:
@@ -237,7 +242,10 @@ class _Builder:
         trained, benchmarks = training.settings, training.measured.benchmarks
         inputs = training.step, training.measured.pictures
         variants = config.final_variants if is_final else config.variants
-        if self.truth is None and (settings := photograph_settings(self.config, self.splits.eval_split)) is not None:
+        if (
+            self.truth is None
+            and (settings := photograph_settings(self.config, self.splits.eval_split, is_final)) is not None
+        ):
             units = config.num_captions * len(settings["variants"]) * len(self.coverage.languages)
             step = self._measure_step("captions", slug, settings | {"model": model}, inputs, trained, units)
             return replace(step, resources=step.resources | {"texts": str(config.texts)})

@@ -80,10 +80,11 @@ def benchmarks_step(config: StudyConfig, slug: str = "main") -> Step | None:
     return Step("benchmarks", slug, settings, units=measured.num_captions + 2 * measured.num_pairs)
 
 
-def photograph_settings(config: StudyConfig, split: str) -> dict[str, Any] | None:
+def photograph_settings(config: StudyConfig, split: str, is_final: bool) -> dict[str, Any] | None:
     """How photographs, which have no truth file, are captioned and judged: by what people wrote of them."""
     measured = config.evaluation
-    variants = [variant for variant in measured.variants if "shortlist" not in variant]
+    wanted = measured.final_variants if is_final else measured.variants
+    variants = [variant for variant in wanted if "shortlist" not in variant]
     if measured.texts is None or not variants or not measured.num_captions:
         return None
     return {
@@ -91,6 +92,7 @@ def photograph_settings(config: StudyConfig, split: str) -> dict[str, Any] | Non
         "split": split,
         "num_pictures": measured.num_captions,
         "variants": variants,
+        "trained_tokens": config.training.get("head") == "corpus",  # written in the vocabulary that was trained
         "style": str(measured.style),
         "num_beams": measured.num_beams,
         "max_new_tokens": measured.max_new_tokens,

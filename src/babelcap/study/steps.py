@@ -163,6 +163,7 @@ def _measure_loss(job: Job, folder: Path) -> None:
         image_features=features,
         content_spans=content_spans if settings["content"] else None,
         calibrated=settings["calibrated"],
+        shuffled=settings.get("shuffled", True),
     )
     results = evaluate_loss(model, processor, index, coverage, options)
     if settings["wording"]:
@@ -222,10 +223,16 @@ def _measure_photographs(job: Job, folder: Path) -> None:
     coverage = Coverage(**settings["coverage"])
     core = GenerationCore(model, processor, coverage, identify_language=False)
     asked = GenerationSettings(num_beams=settings["num_beams"], max_new_tokens=settings["max_new_tokens"], scores=False)
-    codes = [language.code for language in coverage.languages]
     said = {
         variant: caption_photographs(
-            core, index, keys, codes, asked, "always" if variant == "prefix" else "none", job["resources"]["batch_size"]
+            core,
+            index,
+            keys,
+            [language.code for language in coverage.languages],
+            asked,
+            "always" if variant == "prefix" else "none",
+            job["resources"]["batch_size"],
+            allowed_tokens=_trained_tokens(index, coverage, processor) if settings["trained_tokens"] else None,
         )
         for variant in settings["variants"]
     }
@@ -251,6 +258,11 @@ def _shortlists(index: CorpusIndex, coverage: Coverage, processor: CaptionProces
         found = corpus_shortlists(index.corpus, coverage, processor)
         write_json(path, sealed({"shortlists": found}))
         return found
+
+
+def _trained_tokens(index: CorpusIndex, coverage: Coverage, processor: CaptionProcessor) -> list[int]:
+    """Of the training text in all languages, whichever is asked for."""
+    return sorted({token for tokens in _shortlists(index, coverage, processor).values() for token in tokens})
 
 
 STEPS: dict[str, Callable[[Job, Path], None]] = {

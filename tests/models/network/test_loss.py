@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy, linear
 
 from babelcap.errors import UserError
+from babelcap.models.network import loss as loss_module
 from babelcap.models.network.loss import target_token_loss, target_token_losses
 
 WIDTH, VOCABULARY = 16, 211
@@ -37,6 +38,22 @@ def inputs(seed: int = 0, spread: float = 3.0) -> tuple[Tensor, Tensor, Tensor, 
     labels[0, 3:] = -100
     labels[2] = -100
     return hidden, weight, labels, bias
+
+
+@pytest.mark.parametrize("block", [(2, 50), (5, 211), (100, 64), (1, 1)])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_without_gradients_blocks_of_the_head_add_up(
+    block: tuple[int, int], softcap: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks do not divide the vocabulary evenly, and targets lie in all of them."""
+    monkeypatch.setattr(loss_module, "BLOCK_TOKENS", block[0])
+    monkeypatch.setattr(loss_module, "BLOCK_ROWS", block[1])
+    hidden, weight, labels, bias = inputs()
+    labels[1, :2] = torch.tensor([0, VOCABULARY - 1])
+    with torch.no_grad():
+        losses = target_token_loss(hidden, weight, labels, softcap, bias, reduction="none")
+    plain = plain_loss(hidden, weight, labels, softcap, bias, "none").reshape(labels.shape)
+    torch.testing.assert_close(losses, plain, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("softcap", [None, 30.0, 5.0])

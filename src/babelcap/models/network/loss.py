@@ -15,6 +15,7 @@ from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
 
 CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
+BLOCK_TOKENS, BLOCK_ROWS = 512, 4096  # of states and of the head: logits that stay in a processor's cache
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -70,7 +71,9 @@ def target_token_losses(
     if torch.is_grad_enabled() and any(needed):
         loss, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
     else:
-        losses = _losses(states, weight, targets, softcap, bias, chunk, compute_type)
+        on_processor = states.device.type == "cpu" and chunk_tokens is None
+        block = (BLOCK_TOKENS, BLOCK_ROWS) if on_processor else (chunk, weight.shape[0])
+        losses = _losses(states, weight, targets, softcap, bias, block, compute_type)
         loss = losses.sum() * scale
     each = torch.zeros(labels.shape, dtype=torch.float32, device=losses.device).masked_scatter(kept, losses)
     return loss, each
@@ -107,17 +110,27 @@ def _losses(
     targets: Tensor,
     softcap: float | None,
     bias: Tensor | None,
-    chunk: int,
+    block: tuple[int, int],
     compute_type: torch.dtype,
 ) -> Tensor:
+    """By blocks of tokens and of the head's rows, whose sums of exponentials are added up."""
     losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
+    num_tokens, num_rows = block
     with torch.no_grad(), torch.autocast(states.device.type, enabled=False):
         weight, states = weight.to(compute_type), states.to(compute_type)
-        for start in range(0, targets.numel(), chunk):
-            part = slice(start, start + chunk)
-            logits, _ = _logits(states[part], weight, bias, softcap)
-            picked = logits.gather(1, targets[part, None]).squeeze(1)
-            losses[part] = logits.logsumexp(dim=1) - picked
+        for start in range(0, targets.numel(), num_tokens):
+            part = slice(start, start + num_tokens)
+            wanted = targets[part]
+            total, picked = losses.new_full(wanted.shape, -torch.inf), losses.new_zeros(wanted.shape)
+            for first in range(0, weight.shape[0], num_rows):
+                rows = slice(first, first + num_rows)
+                logits, _ = _logits(states[part], weight[rows], None if bias is None else bias[rows], softcap)
+                places = wanted - first
+                here = (places >= 0) & (places < logits.shape[1])
+                found = logits.gather(1, places.clamp(0, logits.shape[1] - 1)[:, None]).squeeze(1)
+                picked = torch.where(here, found, picked)
+                total = torch.logaddexp(total, logits.logsumexp(dim=1))
+            losses[part] = total - picked
     return losses
 
 
