@@ -31,77 +31,91 @@ def lengths(number: int) -> list[int]:
     return [int(length) for length in drawn.clip(4, 64)]
 
 
-def run_benchmark(size: str, num_images: int, repeats: int) -> dict[str, Any]:
-    torch.manual_seed(0)
-    model = Captioner(size_config(size)).eval()
-    model.keeps_packed = True
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight[model.config.eos_token_id].zero_()
-    number = num_images * NUM_LANGUAGES
-    allowed = lengths(number)
-    states = torch.randn(number, WIDTH_TOKENS, model.config.encoder_config.hidden_size)
-    start = model.config.decoder_start_token_id
-    rules = model.own_rules({"num_beams": NUM_BEAMS, "max_length": 1 + max(allowed)})
-    if rules is None:
-        raise AssertionError("this model's search is transformers'")
-    mask = torch.ones(WIDTH_TOKENS, dtype=torch.long)
-    samples = [Sample(place, [start], states[place], mask, 1 + allowed[place]) for place in range(number)]
+class Work:
+    """A model with requests that end at lengths of their own, and the ways to serve them."""
 
-    def decode(some: list[Sample]) -> dict[int, list[Beam]]:
-        waiting = list(some)
-        products = model.fast_products(None, BATCH_SIZE * NUM_BEAMS, max(allowed))
-        decoder = RollingDecoder(model, rules, None, products)
-        return dict(decoder.run(lambda wanted: [waiting.pop(0) for _ in waiting[:wanted]], BATCH_SIZE))
+    def __init__(self, size: str, num_images: int) -> None:
+        torch.manual_seed(0)
+        self.model = Captioner(size_config(size)).eval()
+        self.model.keeps_packed = True
+        with torch.no_grad():
+            self.model.decoder.embed_tokens.weight[self.model.config.eos_token_id].zero_()
+        self.number = num_images * NUM_LANGUAGES
+        self.allowed = lengths(self.number)
+        rules = self.model.own_rules({"num_beams": NUM_BEAMS, "max_length": 1 + max(self.allowed)})
+        if rules is None:
+            raise AssertionError("this model's search is transformers'")
+        self.rules = rules
+        self.states = torch.randn(self.number, WIDTH_TOKENS, self.model.config.encoder_config.hidden_size)
+        self.mask = torch.ones(WIDTH_TOKENS, dtype=torch.long)
+        start = self.model.config.decoder_start_token_id
+        self.samples = [
+            Sample(place, [start], state, self.mask, 1 + length)
+            for place, (state, length) in enumerate(zip(self.states, self.allowed, strict=True))
+        ]
 
-    def batches(quantise: str | None) -> dict[int, list[Beam]]:
-        model.quantise = quantise
-        found: dict[int, list[Beam]] = {}
-        for first in range(0, number, BATCH_SIZE):
-            found |= decode(samples[first : first + BATCH_SIZE])
-        return found
-
-    def full(quantise: str | None) -> dict[int, list[Beam]]:
-        model.quantise = quantise
-        return decode(samples)
-
-    def transformers_loop() -> Tensor:
+    def transformers_loop(self) -> Tensor:
         """As it was: transformers' beam search with our caches, each batch until its longest ends."""
-        model.quantise = None
-        for first in range(0, number, BATCH_SIZE):
-            part = states[first : first + BATCH_SIZE]
-            longest = max(allowed[first : first + BATCH_SIZE])
-            found = model.generate(
+        self.model.quantise = None
+        for first in range(0, self.number, BATCH_SIZE):
+            part = self.states[first : first + BATCH_SIZE]
+            mask = self.mask.expand(len(part), -1)
+            found = self.model.generate(
                 torch.ones(len(part), 1, dtype=torch.long),
-                encoder_outputs=EncoderOutput(last_hidden_state=part, attention_mask=mask.expand(len(part), -1)),
+                encoder_outputs=EncoderOutput(last_hidden_state=part, attention_mask=mask),
                 num_beams=NUM_BEAMS,
-                max_new_tokens=longest,
+                max_new_tokens=max(self.allowed[first : first + BATCH_SIZE]),
                 renormalize_logits=True,  # unknown to our search, without effect on a beam search's order
             )
         return found
 
+    def batches(self) -> dict[int, list[Beam]]:
+        """Our search, each batch until its longest ends."""
+        self.model.quantise = None
+        found: dict[int, list[Beam]] = {}
+        for first in range(0, self.number, BATCH_SIZE):
+            found |= self._decode(self.samples[first : first + BATCH_SIZE])
+        return found
+
+    def full(self, quantise: str | None) -> dict[int, list[Beam]]:
+        """What has ended leaves, and what waits enters."""
+        self.model.quantise = quantise
+        return self._decode(self.samples)
+
+    def _decode(self, some: list[Sample]) -> dict[int, list[Beam]]:
+        waiting = list(some)
+        products = self.model.fast_products(None, BATCH_SIZE * NUM_BEAMS, max(self.allowed))
+        decoder = RollingDecoder(self.model, self.rules, None, products)
+        return dict(decoder.run(lambda wanted: [waiting.pop(0) for _ in waiting[:wanted]], BATCH_SIZE))
+
+
+def tokens(found: dict[int, list[Beam]]) -> dict[int, list[Any]]:
+    return {place: [beam.tokens for beam in beams] for place, beams in found.items()}
+
+
+def run_benchmark(size: str, num_images: int, repeats: int) -> dict[str, Any]:
+    work = Work(size, num_images)
     variants = {
-        "before": transformers_loop,
-        "batches": lambda: batches(None),
-        "full batches": lambda: full(None),
-        "full batches, int8": lambda: full("int8"),
+        "before": work.transformers_loop,
+        "batches": work.batches,
+        "full batches": lambda: work.full(None),
+        "full batches, int8": lambda: work.full("int8"),
     }
     for name in ("full batches", "full batches, int8"):
         variants[name]()
     timings = alternate(variants, repeats)
-    same = {place: [beam.tokens for beam in beams] for place, beams in timings.results["batches"].items()} == {
-        place: [beam.tokens for beam in beams] for place, beams in timings.results["full batches"].items()
-    }
     rows = [
         row(
             f"captions: {name}",
             "transformers' loop, batches that end together",
-            captions_per_second=round(number / timings.best(name), 2),
+            captions_per_second=round(work.number / timings.best(name), 2),
             **timings.ratio(name, "before"),
             target=3.0 if name.startswith("full") else None,
         )
         for name in list(variants)[1:]
     ]
-    return {"size": size, "num_captions": number, "same texts": same, "rows": rows}
+    same = tokens(timings.results["batches"]) == tokens(timings.results["full batches"])
+    return {"size": size, "num_captions": work.number, "same texts": same, "rows": rows}
 
 
 def main() -> None:

@@ -102,6 +102,7 @@ def test_nothing_chosen_is_told_in_words(wide_page: Any) -> None:
     open_tab(wide_page, "Translate")
     wide_page.locator("#translate-run").click()
     wide_page.get_by_text("Write a text to translate first").first.wait_for()
+    assert wide_page.locator("#caption-results .bc-card").count() == 0
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
@@ -212,17 +213,19 @@ def test_a_study_is_followed_while_it_runs(wide_page: Any, study: Path) -> None:
     page, runs = wide_page, study / "runs.jsonl"
     open_tab(page, "Study")
     status = page.locator("#study-status")
-    status.get_by_text("40 runs").wait_for()
     whole = runs.read_text(encoding="utf-8")
-    step = next(iter(json.loads((study / "study.json").read_text(encoding="utf-8"))["steps"].values()))
+    status.get_by_text(f"{len(whole.splitlines())} runs").wait_for()
+    steps = json.loads((study / "study.json").read_text(encoding="utf-8"))["steps"]
+    step = next(iter(steps.values()))
     try:
         runs.write_text("\n".join(whole.splitlines()[:30]) + "\n", encoding="utf-8")
         status.get_by_text("30 runs").wait_for()
         runs.unlink()
         (study / step).mkdir(parents=True)
         (study / step / "done.json").write_text("{}", encoding="utf-8")
-        status.get_by_text("1 of 121 steps").wait_for()
+        status.get_by_text(f"1 of {len(steps)} steps").wait_for()
         page.locator("#study-claims").get_by_text("Not yet").wait_for()
+        assert "30 runs" not in status.inner_text()
     finally:
         runs.write_text(whole, encoding="utf-8")
         shutil.rmtree(study / step, ignore_errors=True)

@@ -202,10 +202,8 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         if decoder_input_ids is None:
             raise ValueError("forward needs labels or decoder_input_ids")
         if packed and labels is not None and not logits_needed:
-            num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
-            return self._packed_losses(
-                decoder_input_ids, labels, encoder_states, encoder_mask, 1 / num_items, shortlist
-            )
+            scale = 1 / _num_items(labels, num_items_in_batch)
+            return self._packed_losses(decoder_input_ids, labels, encoder_states, encoder_mask, scale, shortlist)
         decoded = self.decoder(
             input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
             attention_mask=decoder_attention_mask,
@@ -215,19 +213,15 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             use_cache=bool(use_cache),
         )
         states = decoded.last_hidden_state
-        loss = token_losses = logits = None
-        if logits_needed:
-            logits = self.head(states[:, -logits_to_keep:], self.head_weight, shortlist)
-        if labels is not None:
-            num_items = num_items_in_batch or max(1, int((labels != IGNORED_LABEL).sum()))
-            if logits is not None:
-                loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
-                loss = loss / num_items
-            else:
-                weight = self.head_weight if shortlist is None else shortlist.weight
-                loss, token_losses = target_token_losses(
-                    states, weight, labels, 1 / num_items, softcap=self.head.softcap
-                )
+        logits = self.head(states[:, -logits_to_keep:], self.head_weight, shortlist) if logits_needed else None
+        loss = token_losses = None
+        if labels is not None and logits is not None:
+            loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+            loss = loss / _num_items(labels, num_items_in_batch)
+        elif labels is not None:
+            weight = self.head_weight if shortlist is None else shortlist.weight
+            scale = 1 / _num_items(labels, num_items_in_batch)
+            loss, token_losses = target_token_losses(states, weight, labels, scale, softcap=self.head.softcap)
         return CaptionerOutput(
             loss=loss,
             token_losses=token_losses,
@@ -263,3 +257,8 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         states, targets = decoded.last_hidden_state[0], packing.gather(labels)
         loss, losses = target_token_losses(states, weight, targets, scale, softcap=self.head.softcap)
         return CaptionerOutput(loss=loss, token_losses=packing.spread(losses))
+
+
+def _num_items(labels: Tensor, given: float | None) -> float:
+    """What the summed loss is divided by: as given, or the number of target tokens."""
+    return given or max(1, int((labels != IGNORED_LABEL).sum()))
