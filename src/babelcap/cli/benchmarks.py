@@ -1,78 +1,89 @@
 """`babelcap eval predict | score | run | table | show | setup-comet`: systems on benchmarks."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from babelcap.cli.shared_options import with_options
+
 if TYPE_CHECKING:
     from babelcap.evaluation.predictions.folder import Prediction
     from babelcap.evaluation.predictions.score import ScoreOptions
 
-# The options of `predict` and of `run`, and those of `score` and of `run`.
-SYSTEM = typer.Argument(help="A captioner's folder or hub id, or NAME:MODEL of another system.", show_default=False)
-BENCHMARKS = typer.Argument(
-    help="Benchmarks, task sets (full, captioning, translation, ambiguity, english), or files of items (.jsonl).",
-    show_default=False,
-)
-OUTPUT = typer.Option(..., "--output", "-o", help="Folder of predictions; each gets a folder of its own in it.")
-DATA = typer.Option(Path("benchmarks"), help="Folder of all benchmarks, laid out as docs/benchmarks.md says.")
-LANGUAGES = typer.Option(None, "--language", help="Only these languages, such as de,fr.")
-LIMIT = typer.Option(None, min=1, help="At most so many items of each language, for a trial.")
-SHUFFLE = typer.Option(False, "--shuffle-images", help="Show each item another one's picture: what it is worth.")
-SKIP_MISSING = typer.Option(False, "--skip-missing", help="Go on without benchmarks whose files are not there.")
-PREFIX = typer.Option(None, help="Of captions of a captioner of this package. [default: auto]")
-NUM_BEAMS = typer.Option(None, min=1, max=64, help="1 is greedy. [default: the system's own]")
-MAX_NEW_TOKENS = typer.Option(None, min=1, max=4096, help="Of an answer at most. [default: the system's own]")
-DTYPE = typer.Option(None, help="Of the weights. [default: the system's own]")
 DEVICE = typer.Option(None, help="Such as cpu; cuda:0,cuda:1 for two workers. [default: a graphics card or cpu]")
-BATCH_SIZE = typer.Option(None, min=1, max=4096, help="Items asked at once. [default: the system's own]")
-SHORTLIST = typer.Option(
-    False, "--shortlist", help="Only tokens of the asked language, of a captioner that has a list."
-)
-IMAGE_SIZE_PX = typer.Option(None, min=16, max=4096, help="Side of the square picture. [default: the model's own]")
-ENCODER_TOKENIZER = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
-DECODER_TOKENIZER = typer.Option(None, help="The same of the decoder.")
-WORKERS = typer.Option(1, min=1, help="Processes that predict shards, each with a model of its own.")
-ENGINE = typer.Option("local", help="Processes of this machine, or Ray.")
-ADDRESS = typer.Option(None, help="Of a Ray cluster. [default: Ray on this machine]")
 AS_JSON = typer.Option(False, "--json", help="Print JSON for a script to read.")
 FOLDERS = typer.Argument(help="Folders of predictions.", show_default=False)
-COMET = typer.Option(None, help="Environment of `eval setup-comet`. [default: BABELCAP_COMET]")
-METEOR_JAR = typer.Option(None, help="meteor-1.5.jar. [default: BABELCAP_METEOR_JAR]")
-CLIP = typer.Option(None, help="Folder of a CLIP saved by transformers, for CLIPScore.")
-CLIP_TEXT = typer.Option(None, help="Folder of M-CLIP, for CLIPScore of languages other than English.")
 SYSTEM_OPTIONS = (
     "prefix", "num_beams", "max_new_tokens", "dtype", "device", "batch_size", "image_size_px", "encoder_tokenizer",
     "decoder_tokenizer",
 )  # fmt: skip
 
 
-def predict(
-    system: str = SYSTEM,
-    benchmarks: list[str] = BENCHMARKS,
-    output: Path = OUTPUT,
-    data: Path = DATA,
-    languages: str | None = LANGUAGES,
-    limit: int | None = LIMIT,
-    shuffle_images: bool = SHUFFLE,
-    skip_missing: bool = SKIP_MISSING,
-    prefix: Literal["auto", "always", "none"] | None = PREFIX,
-    num_beams: int | None = NUM_BEAMS,
-    max_new_tokens: int | None = MAX_NEW_TOKENS,
-    dtype: Literal["float32", "bfloat16", "float16"] | None = DTYPE,
-    device: str | None = DEVICE,
-    batch_size: int | None = BATCH_SIZE,
-    shortlist: bool = SHORTLIST,
-    image_size_px: int | None = IMAGE_SIZE_PX,
-    encoder_tokenizer: str | None = ENCODER_TOKENIZER,
-    decoder_tokenizer: str | None = DECODER_TOKENIZER,
-    workers: int = WORKERS,
-    engine: Literal["local", "ray"] = ENGINE,
-    address: str | None = ADDRESS,
-    as_json: bool = AS_JSON,
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """A system, what it is asked, and how: the options of `predict` and of `run`."""
+
+    system: str = typer.Argument(
+        help="A captioner's folder or hub id, or NAME:MODEL of another system.", show_default=False
+    )
+    benchmarks: list[str] = typer.Argument(
+        help="Benchmarks, task sets (full, captioning, translation, ambiguity, english), or files of items (.jsonl).",
+        show_default=False,
+    )
+    output: Path = typer.Option(
+        ..., "--output", "-o", help="Folder of predictions; each gets a folder of its own in it."
+    )
+    data: Path = typer.Option(Path("benchmarks"), help="Folder of all benchmarks, laid out as docs/benchmarks.md says.")
+    languages: str | None = typer.Option(None, "--language", help="Only these languages, such as de,fr.")
+    limit: int | None = typer.Option(None, min=1, help="At most so many items of each language, for a trial.")
+    shuffle_images: bool = typer.Option(
+        False, "--shuffle-images", help="Show each item another one's picture: what it is worth."
+    )
+    skip_missing: bool = typer.Option(
+        False, "--skip-missing", help="Go on without benchmarks whose files are not there."
+    )
+    prefix: Literal["auto", "always", "none"] | None = typer.Option(
+        None, help="Of captions of a captioner of this package. [default: auto]"
+    )
+    num_beams: int | None = typer.Option(None, min=1, max=64, help="1 is greedy. [default: the system's own]")
+    max_new_tokens: int | None = typer.Option(
+        None, min=1, max=4096, help="Of an answer at most. [default: the system's own]"
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] | None = typer.Option(
+        None, help="Of the weights. [default: the system's own]"
+    )
+    device: str | None = DEVICE
+    batch_size: int | None = typer.Option(
+        None, min=1, max=4096, help="Items asked at once. [default: the system's own]"
+    )
+    shortlist: bool = typer.Option(
+        False, "--shortlist", help="Only tokens of the asked language, of a captioner that has a list."
+    )
+    image_size_px: int | None = typer.Option(
+        None, min=16, max=4096, help="Side of the square picture. [default: the model's own]"
+    )
+    encoder_tokenizer: str | None = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
+    decoder_tokenizer: str | None = typer.Option(None, help="The same of the decoder.")
+    workers: int = typer.Option(1, min=1, help="Processes that predict shards, each with a model of its own.")
+    engine: Literal["local", "ray"] = typer.Option("local", help="Processes of this machine, or Ray.")
+    address: str | None = typer.Option(None, help="Of a Ray cluster. [default: Ray on this machine]")
+
+
+@dataclass(frozen=True)
+class Judges:
+    """What scores need beside the answers: the options of `score` and of `run`."""
+
+    comet: Path | None = typer.Option(None, help="Environment of `eval setup-comet`. [default: BABELCAP_COMET]")
+    meteor_jar: Path | None = typer.Option(None, help="meteor-1.5.jar. [default: BABELCAP_METEOR_JAR]")
+    clip: Path | None = typer.Option(None, help="Folder of a CLIP saved by transformers, for CLIPScore.")
+    clip_text: Path | None = typer.Option(None, help="Folder of M-CLIP, for CLIPScore of languages other than English.")
+
+
+@with_options(asked=Asked)
+def predict(asked: Asked, as_json: bool = AS_JSON) -> None:
     """Ask a system the items of benchmarks and keep its answers, for `eval score`.
 
     A prediction is a folder named by the hash of all that decides it: system, weights, settings, items, pictures. Other
@@ -83,61 +94,27 @@ def predict(
     babelcap eval predict runs/finetuned/model captioning --data /data/benchmarks -o predictions
     babelcap eval predict runs/finetuned/model commute --shuffle-images -o predictions
     """
-    found, is_all = _predict(dict(locals()))
+    found, is_all = _predict(asked)
     _tell([{"folder": str(one.folder), "num_items": one.description.num_items} for one in found], as_json)
     if not is_all:
         raise typer.Exit(1)
 
 
-def run(
-    system: str = SYSTEM,
-    benchmarks: list[str] = BENCHMARKS,
-    output: Path = OUTPUT,
-    data: Path = DATA,
-    languages: str | None = LANGUAGES,
-    limit: int | None = LIMIT,
-    shuffle_images: bool = SHUFFLE,
-    skip_missing: bool = SKIP_MISSING,
-    prefix: Literal["auto", "always", "none"] | None = PREFIX,
-    num_beams: int | None = NUM_BEAMS,
-    max_new_tokens: int | None = MAX_NEW_TOKENS,
-    dtype: Literal["float32", "bfloat16", "float16"] | None = DTYPE,
-    device: str | None = DEVICE,
-    batch_size: int | None = BATCH_SIZE,
-    shortlist: bool = SHORTLIST,
-    image_size_px: int | None = IMAGE_SIZE_PX,
-    encoder_tokenizer: str | None = ENCODER_TOKENIZER,
-    decoder_tokenizer: str | None = DECODER_TOKENIZER,
-    workers: int = WORKERS,
-    engine: Literal["local", "ray"] = ENGINE,
-    address: str | None = ADDRESS,
-    comet: Path | None = COMET,
-    meteor_jar: Path | None = METEOR_JAR,
-    clip: Path | None = CLIP,
-    clip_text: Path | None = CLIP_TEXT,
-    as_json: bool = AS_JSON,
-) -> None:
+@with_options(asked=Asked, judges=Judges)
+def run(asked: Asked, judges: Judges, as_json: bool = AS_JSON) -> None:
     """`eval predict` and `eval score` in one.
 
     \b
     babelcap eval run runs/finetuned/model full --data /data/benchmarks -o predictions --skip-missing
     """
-    given = dict(locals())
-    found, is_all = _predict(given)
-    _score(found, _score_options(given), as_json)
+    found, is_all = _predict(asked)
+    _score(found, _score_options(judges, asked.device), as_json)
     if not is_all:
         raise typer.Exit(1)
 
 
-def score(
-    folders: list[Path] = FOLDERS,
-    comet: Path | None = COMET,
-    meteor_jar: Path | None = METEOR_JAR,
-    clip: Path | None = CLIP,
-    clip_text: Path | None = CLIP_TEXT,
-    device: str | None = DEVICE,
-    as_json: bool = AS_JSON,
-) -> None:
+@with_options(judges=Judges)
+def score(judges: Judges, folders: list[Path] = FOLDERS, device: str | None = DEVICE, as_json: bool = AS_JSON) -> None:
     """Score complete predictions; scores.json lies beside the answers then.
 
     By language, with signature, 95 % interval, number of items and of empty answers. Captions: CIDEr, BLEU-1 to 4,
@@ -149,7 +126,7 @@ def score(
     """
     from babelcap.evaluation.predictions.folder import find_predictions
 
-    _score(find_predictions(folders), _score_options(dict(locals())), as_json)
+    _score(find_predictions(folders), _score_options(judges, device), as_json)
 
 
 def setup_comet(
@@ -217,26 +194,26 @@ def show(
     typer.echo(str(write_page(find_predictions(folders), output, limit=limit, image_size_px=image_size_px)))
 
 
-def _predict(given: dict[str, Any]) -> "tuple[list[Prediction], bool]":
+def _predict(asked: Asked) -> "tuple[list[Prediction], bool]":
     """The predictions, and whether they are of all that was asked for."""
     from babelcap.errors import UserError
     from babelcap.evaluation.predictions.predict import PredictOptions, SystemSource, predict
     from babelcap.evaluation.predictions.tasks import Selection, read_tasks
 
-    languages = tuple(given["languages"].split(",")) if given["languages"] else None
+    languages = tuple(asked.languages.split(",")) if asked.languages else None
     missing: list[str] = []
-    tasks = read_tasks(given["benchmarks"], Selection(given["data"], languages, given["limit"]), missing.append)
+    tasks = read_tasks(asked.benchmarks, Selection(asked.data, languages, asked.limit), missing.append)
     for line in missing:
         typer.echo(f"babelcap: {line}", err=True)
-    if not tasks or (missing and not given["skip_missing"]):
+    if not tasks or (missing and not asked.skip_missing):
         more = "" if not tasks else "; --skip-missing goes on without"
-        raise UserError(f"--data {given['data']}: {len(missing)} of the benchmarks cannot be read{more}")
-    options = {name: given[name] for name in SYSTEM_OPTIONS if given[name] is not None}
-    if given["shortlist"]:
+        raise UserError(f"--data {asked.data}: {len(missing)} of the benchmarks cannot be read{more}")
+    options = {name: value for name in SYSTEM_OPTIONS if (value := getattr(asked, name)) is not None}
+    if asked.shortlist:
         options["shortlist"] = True
-    how = PredictOptions(given["output"], given["shuffle_images"], given["workers"], given["engine"], given["address"])
+    how = PredictOptions(asked.output, asked.shuffle_images, asked.workers, asked.engine, asked.address)
     failures: list[str] = []
-    found = predict(tasks, SystemSource(given["system"], options), how, failures.append)
+    found = predict(tasks, SystemSource(asked.system, options), how, failures.append)
     if not found:
         raise UserError(failures[0])
     for line in failures:
@@ -244,11 +221,10 @@ def _predict(given: dict[str, Any]) -> "tuple[list[Prediction], bool]":
     return found, not failures
 
 
-def _score_options(given: dict[str, Any]) -> "ScoreOptions":
+def _score_options(judges: Judges, device: str | None) -> "ScoreOptions":
     from babelcap.evaluation.predictions.score import ScoreOptions
 
-    names = ("comet", "meteor_jar", "clip", "clip_text")
-    return ScoreOptions(**{name: given[name] for name in names}, device=(given["device"] or "cpu").split(",")[0])
+    return ScoreOptions(**vars(judges), device=(device or "cpu").split(",")[0])
 
 
 def _score(predictions: "list[Prediction]", options: "ScoreOptions", as_json: bool) -> None:

@@ -3,69 +3,74 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from babelcap.cli.shared_options import with_options
+
 if TYPE_CHECKING:
     from babelcap.cli.result_lines import ResultLines
     from babelcap.models import CaptionPipeline, GenerationRequest
 
-MODEL = typer.Option(
-    None,
-    "--model",
-    "-m",
-    envvar="BABELCAP_MODEL",
-    help="Folder or hub id of a captioner, or micro, which comes with babelcap and knows drawn scenes.",
-)
-LANGUAGE = typer.Option(..., "--language", "-l", help="Target languages, such as es or es,fr,zh.", show_default=False)
-PREFIX_TEXT = typer.Option(None, "--prefix-text", help="A text of your own for the model to continue.")
-BEAMS = typer.Option(None, "--num-beams", min=1, help="Beams of the search; by default 4, or 1 with sampling.")
-NEW_TOKENS = typer.Option(128, min=1, help="At most so many tokens a text.")
-NUM_TEXTS = typer.Option(1, "--num-return-sequences", min=1, help="So many of the best texts, with their scores.")
-TEMPERATURE = typer.Option(None, min=1e-6, help="Draw tokens, the more freely the higher it is.")
-TOP_P = typer.Option(None, min=1e-6, max=1.0, help="Draw from the likeliest tokens that have this share together.")
-SEED = typer.Option(0, min=0, help="Of the draws.")
-BATCH_SIZE = typer.Option(16, min=1, help="Texts generated at once.")
-IMAGE_SIZE = typer.Option(None, min=32, help="Side of the square images in pixels; by default the model's own.")
-SHORTLIST = typer.Option(False, help="Use each language's shortlist of tokens, which is faster.")
-DEVICE = typer.Option(None, help="cpu, cuda, cuda:1, ...; by default a graphics card where there is one.")
-DTYPE = typer.Option(None, help="float32, bfloat16 or float16; by default as the weights are stored.")
-QUANTISE = typer.Option(None, help="int8: decode with whole numbers, faster on a CPU; by default as the model says.")
-ENCODER_TOKENIZER = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
-DECODER_TOKENIZER = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
-OUTPUT = typer.Option(None, "--output", "-o", help="File of JSON lines; what is in it already is not computed again.")
-JSON = typer.Option(False, "--json", help="Print one JSON object a line.")
+
+@dataclass(frozen=True)
+class Generation:
+    """Which model, what it generates and where that goes: the options of both commands."""
+
+    model: str = typer.Option(
+        None,
+        "--model",
+        "-m",
+        envvar="BABELCAP_MODEL",
+        help="Folder or hub id of a captioner, or micro, which comes with babelcap and knows drawn scenes.",
+    )
+    language: str = typer.Option(
+        ..., "--language", "-l", help="Target languages, such as es or es,fr,zh.", show_default=False
+    )
+    prefix_text: str = typer.Option(None, "--prefix-text", help="A text of your own for the model to continue.")
+    num_beams: int = typer.Option(
+        None, "--num-beams", min=1, help="Beams of the search; by default 4, or 1 with sampling."
+    )
+    max_new_tokens: int = typer.Option(128, min=1, help="At most so many tokens a text.")
+    num_return_sequences: int = typer.Option(
+        1, "--num-return-sequences", min=1, help="So many of the best texts, with their scores."
+    )
+    temperature: float = typer.Option(None, min=1e-6, help="Draw tokens, the more freely the higher it is.")
+    top_p: float = typer.Option(
+        None, min=1e-6, max=1.0, help="Draw from the likeliest tokens that have this share together."
+    )
+    seed: int = typer.Option(0, min=0, help="Of the draws.")
+    batch_size: int = typer.Option(16, min=1, help="Texts generated at once.")
+    image_size_px: int = typer.Option(
+        None, min=32, help="Side of the square images in pixels; by default the model's own."
+    )
+    shortlist: bool = typer.Option(False, help="Use each language's shortlist of tokens, which is faster.")
+    device: str = typer.Option(None, help="cpu, cuda, cuda:1, ...; by default a graphics card where there is one.")
+    dtype: str = typer.Option(None, help="float32, bfloat16 or float16; by default as the weights are stored.")
+    quantise: str = typer.Option(
+        None, help="int8: decode with whole numbers, faster on a CPU; by default as the model says."
+    )
+    encoder_tokenizer: str = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
+    decoder_tokenizer: str = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
+    output: Path = typer.Option(
+        None, "--output", "-o", help="File of JSON lines; what is in it already is not computed again."
+    )
+    json_output: bool = typer.Option(False, "--json", help="Print one JSON object a line.")
 
 
+@with_options(generation=Generation)
 def caption(
+    generation: Generation,
     images: list[str] = typer.Argument(
         help="Image files, folders, patterns, http addresses, or - for standard input.", show_default=False
     ),
-    model: str = MODEL,
-    language: str = LANGUAGE,
     style: str = typer.Option("short", help="short, detailed or more_detailed."),
     prefix: str = typer.Option(
         "auto", help="auto: the language's prefix where the model never learnt to caption in it; always; none."
     ),
-    prefix_text: str = PREFIX_TEXT,
-    num_beams: int = BEAMS,
-    max_new_tokens: int = NEW_TOKENS,
-    num_return_sequences: int = NUM_TEXTS,
-    temperature: float = TEMPERATURE,
-    top_p: float = TOP_P,
-    seed: int = SEED,
-    batch_size: int = BATCH_SIZE,
-    image_size_px: int = IMAGE_SIZE,
-    shortlist: bool = SHORTLIST,
-    device: str = DEVICE,
-    dtype: str = DTYPE,
-    quantise: str = QUANTISE,
-    encoder_tokenizer: str = ENCODER_TOKENIZER,
-    decoder_tokenizer: str = DECODER_TOKENIZER,
-    output: Path = OUTPUT,
-    json_output: bool = JSON,
 ) -> None:
     """Caption images, in several languages at once.
 
@@ -75,13 +80,13 @@ def caption(
 
     An image that cannot be used is reported and left out; the exit code is then 1.
     """
-    options = dict(locals())
     from dataclasses import replace
 
     from babelcap.coverage import CAPTION, check_style
     from babelcap.data.feed.image_sources import expand_sources, open_sources
     from babelcap.languages import check_prefix_mode
 
+    options = vars(generation) | {"style": style, "prefix": prefix}
     codes, look, mode = _checked_codes(options, CAPTION), check_style(style), check_prefix_mode(prefix)
     sources = open_sources(dict.fromkeys(expand_sources(images)))
     from babelcap.models.inference import request_template
@@ -97,44 +102,27 @@ def caption(
         _run(requests, results, options, lambda request: {"image": request.key, "language": request.language})
 
 
+@with_options(generation=Generation)
 def translate(
+    generation: Generation,
     images: list[str] = typer.Argument(
         None, help="One image, or one for each text; none is allowed.", show_default=False
     ),
     text: list[str] = typer.Option(
         ..., "--text", "-t", help="A text to translate; may be repeated.", show_default=False
     ),
-    model: str = MODEL,
-    language: str = LANGUAGE,
-    prefix_text: str = PREFIX_TEXT,
-    num_beams: int = BEAMS,
-    max_new_tokens: int = NEW_TOKENS,
-    num_return_sequences: int = NUM_TEXTS,
-    temperature: float = TEMPERATURE,
-    top_p: float = TOP_P,
-    seed: int = SEED,
-    batch_size: int = BATCH_SIZE,
-    image_size_px: int = IMAGE_SIZE,
-    shortlist: bool = SHORTLIST,
-    device: str = DEVICE,
-    dtype: str = DTYPE,
-    quantise: str = QUANTISE,
-    encoder_tokenizer: str = ENCODER_TOKENIZER,
-    decoder_tokenizer: str = DECODER_TOKENIZER,
-    output: Path = OUTPUT,
-    json_output: bool = JSON,
 ) -> None:
     """Translate English texts; the image beside a text tells which meaning is meant.
 
     \b
     babelcap translate bat.jpg --text "A bat on the grass." --model models/0.4B --language de
     """
-    options = dict(locals())
     from dataclasses import replace
 
     from babelcap.coverage import TRANSLATION
     from babelcap.data.feed.image_sources import open_sources
 
+    options = vars(generation)
     codes = _checked_codes(options, TRANSLATION)
     sources = dict(given := open_sources(images or []))
     from babelcap.models.inference import translation_requests
@@ -165,7 +153,7 @@ def _results(options: dict[str, Any], what: str, total: int) -> "ResultLines":
     from babelcap.cli.result_lines import ResultLines
     from babelcap.storage import MANIFEST, file_sha256
 
-    without = {"images", "text", "language", "batch_size", "device", "output", "json_output"}
+    without = {"language", "batch_size", "device", "output", "json_output"}
     settings = {name: value for name, value in options.items() if name not in without}
     if settings["quantise"] is None:
         del settings["quantise"]  # what was written before there was such a choice is not of other settings

@@ -1,14 +1,12 @@
 """The points of a law as the command line asks for them: options that all commands of `babelcap laws` share."""
 
-import functools
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from babelcap.cli.shared_options import with_options
 from babelcap.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,25 +78,7 @@ class Wanted:
         }
 
 
-def with_points(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `Wanted`, and the command one `wanted` in their place."""
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value.default, annotation=value.annotation)
-        for name, value in inspect.signature(Wanted).parameters.items()
-    ]
-    own = inspect.signature(command).parameters
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, parameter in own.items() if name != "wanted"
-    ]
-
-    @functools.wraps(command)
-    def called(**values: Any) -> None:
-        chosen = {parameter.name: values.pop(parameter.name) for parameter in shared}
-        command(wanted=Wanted(**chosen), **values)
-
-    called.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *shared]}
-    return called
+with_points = with_options(wanted=Wanted)  # a command with `wanted` gets its options
 
 
 def fit_table(table: "Table", form: str, **settings: Any) -> "Fit":

@@ -238,6 +238,7 @@ def _initial_results(run: Run, model: Captioner) -> list[EvalResult]:
     if run.evaluate is None:
         return []
     if run.world.is_first and not path.exists():
+        say(f"{run.config.output}: measuring the losses before training (--no-evaluate leaves all losses out)")
         write_results(path, run.evaluate(model.to(run.world.device), run.processor))
         model.to("cpu")
     run.world.wait()
