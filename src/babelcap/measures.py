@@ -2,7 +2,7 @@
 
 A measure is text with slashes, because it is a key in files that people read:
 
-    cross_entropy/{sample_mean,token_mean}/{raw,prefix_given,language,content,wording,...}[/shuffled]
+    cross_entropy/{sample_mean,token_mean}/{raw,prefix_given,language,content,wording,...}[/shuffled], {raw}/gap
     captions/{language,objects,colours,relations,hallucinated,...}/{plain,prefix,shortlist,prefix+shortlist,chance}
     captions/{language,found,found_first}/{plain,prefix,chance}    of photographs: its own among the first ten, first
     downstream/captioning/{CIDEr,gated_CIDEr,fidelity}/{plain,prefix}[/shuffled]
@@ -16,7 +16,7 @@ from babelcap.errors import UserError
 Mean = Literal["sample_mean", "token_mean"]
 Part = Literal["language", "content", "wording"]
 Reading = Literal["raw", "conditioned", "prefix_given", "calibrated", "language", "content", "wording"]
-Pictures = Literal["own", "shuffled"]
+Pictures = Literal["own", "shuffled", "gap"]  # gap: of a loss, how much higher it is with another's picture
 Downstream = Literal["captioning", "translation", "ambiguity"]  # kinds of benchmarks
 Variant = Literal["plain", "prefix", "shortlist", "prefix+shortlist"]
 

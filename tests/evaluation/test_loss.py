@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from babelcap.data.store.store import CorpusWriter
 from babelcap.errors import UserError
 from babelcap.evaluation.loss import LossEvaluation, loss_evaluation, measured_pairs
 from babelcap.evaluation.splits import choose_split, find_split
+from babelcap.measures import LOSS
 from babelcap.models import Captioner, CaptionProcessor
 from babelcap.models.sizing.sizes import size_config
 from babelcap.records import Annotation
@@ -76,6 +78,19 @@ def test_pairs_that_are_there_are_evaluated_and_the_others_named(model: Path, co
         "babelcap: split 'test' has no caption-es, caption-zh, translation-es, translation-zh, caption-de; "
         "evaluated without"
     )
+
+
+def test_the_gap_is_that_of_the_two_losses_with_the_error_of_its_own_samples(model: Path, corpus: Path) -> None:
+    def measured(limit: int) -> dict[str, dict[str, Any]]:
+        done = CliRunner().invoke(app, ["eval", "loss", str(model), str(corpus), "--json", "--limit", str(limit)])
+        return {result["measure"]: result for result in json.loads(done.stdout)}
+
+    whole = measured(NUM_IMAGES)
+    own, other, gap = (whole[f"{LOSS}{ending}"]["per_split"]["SC"] for ending in ("", "/shuffled", "/gap"))
+    assert gap != 0
+    assert gap == pytest.approx(other - own, abs=1e-9)
+    assert whole[f"{LOSS}/gap"]["sampling_errors"]["SC"] > 0
+    assert f"{LOSS}/gap" not in measured(1)  # there is no other picture
 
 
 def test_a_named_split_is_taken_or_refused(model: Path, corpus: Path) -> None:

@@ -5,7 +5,8 @@ raw           every target token
 prefix_given  what follows the language's prefix, over the targets that begin with the prefix's tokens; no others count
 conditioned   every target without as many first tokens as the prefix has, whatever they are
 language, content, wording    the three parts of raw: `loss_parts`        calibrated  `calibration`
-own           with the sample's image     shuffled  with another sample's: what the gap says is what the model sees
+own           with the sample's image     shuffled  with another sample's     gap (of raw)  their difference, sample by
+              sample: what the model sees
 """
 
 import math
@@ -47,6 +48,7 @@ class LossSums(NamedTuple):
     num_tokens: int
 
 
+GAP: Pictures = "gap"
 Sums = dict[tuple[Pictures, Reading, Pair], list[LossSums]]
 
 
@@ -113,8 +115,8 @@ def evaluate_loss(
         loss_result(
             mean, loss_measure(reading, mean, picture), split, coverage, {p: sums[picture, reading, p] for p in pairs}
         )
-        for picture in PICTURES
-        for reading in READINGS
+        for picture in (*PICTURES, GAP)
+        for reading in (READINGS if picture != GAP else READINGS[:1])
         if any(sums[picture, reading, pair] for pair in pairs)
         for mean in MEANS
     ]
@@ -185,6 +187,7 @@ def _token_losses(
     if shuffled and len(batch) > 1:
         other = model(**inputs, image_features=features.roll(1, dims=0), logits_needed=False)
         losses["shuffled"] = other.token_losses.double().cpu()
+        losses[GAP] = losses["shuffled"] - losses["own"]
     return losses
 
 
