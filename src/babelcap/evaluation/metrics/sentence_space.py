@@ -13,7 +13,7 @@ from babelcap.errors import UserError
 NAME = "multilingual-e5-small-q4"
 WIDTH = 384
 TEXTS_AT_ONCE = 64
-MOST_REMEMBERED = 20_000  # texts of a process: the map's are the same at every measuring, and shuffled captions are the own
+MOST_REMEMBERED = 20_000  # texts of a process: those of the map come at every measuring, captions again when shuffled
 _REMEMBERED: dict[str, NDArray[np.float64]] = {}
 
 
