@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 # Of the bridge that comes with the package; None: this version has none.
-BRIDGE_SHA256: str | None = "606aae5db2b23ca70db38730db934af7cff9e14107f9d29dba507558bdcd253e"
+BRIDGE_SHA256: str | None = "be17140e57c9bae58d800ed923010b39f6f99f89b09203e7b77ed37d084bb25d"
 BRIDGE_LICENCE = "bridge: weights Apache-2.0; trained on Flickr30k's photographs, which are for research"
 
 
