@@ -204,8 +204,8 @@ def test_a_mistake_in_a_training_setting_is_named(tiny: Tiny) -> None:
 def test_shipped_configurations_make_a_graph(name: str) -> None:
     graph = study_graph(load_study(CONFIGS / name, []))
     whole = {"main", "no-translation", "unfit-translation", "finetuned"}
-    kinds = {"trials.toml": {"main", "trial"}, "sweep.toml": {"trial"}}
-    kinds |= {only: {"main"} for only in ("built.toml", "plan.toml", "xl.toml")}
+    kinds = {"built.toml": {"main"}, "plan.toml": {"main"}, "sweep.toml": {"trial"}}
+    kinds |= {name: {"main", "trial"} for name in ("trials.toml", "xl.toml")}
     assert {run.kind for run in graph.runs} == kinds.get(name, whole)
     assert len({run.name for run in graph.runs}) == len(graph.runs)
     assert len({step.folder for step in graph.steps}) == len(graph.steps)
