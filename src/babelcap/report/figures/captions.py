@@ -161,15 +161,22 @@ def size_colours(study: Study) -> dict[str, str]:
     return colours
 
 
+BUDGET_PANELS = (
+    ("language", "plain", "right language, prompt alone"),
+    ("language", "prefix", "right language, prefix"),
+    ("objects", "prefix", "objects right, prefix"),
+    ("found", "prefix", "own photograph in the first ten"),
+)
+
+
 def budget_figure(study: Study, main: Cell) -> Figure | None:
     """How language and content come with samples, model by model, in unseen languages."""
-    panels = (("language", "plain", "right language, prompt alone"), ("language", "prefix", "right language, prefix"),
-              ("objects", "prefix", "objects right, prefix"))  # fmt: skip
     cells = one_base_a_size(study, main)
-    if not any(share(cell, name, variant) for cell in cells for name, variant, _ in panels):
+    panels = [panel for panel in BUDGET_PANELS if any(share(cell, *panel[:2]) for cell in cells)]
+    if not panels:
         return None
-    with drawing(8.8, 3.2) as figure:
-        axes = figure.subplots(1, len(panels), sharey=True)
+    with drawing(1.0 + 2.6 * len(panels), 3.2) as figure:
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
         for panel, (name, variant, title) in zip(axes, panels, strict=True):
             lines = lines_by_size(study, cells, lambda cell, n=name, v=variant: share(cell, n, v))  # type: ignore[misc]
             draw_lines(panel, study, lines)
