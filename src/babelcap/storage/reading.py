@@ -99,7 +99,7 @@ def read_lines(file: IO[bytes] | gzip.GzipFile, path: str | Path, max_bytes: int
             line = rest = file.readline(max_bytes)
             while rest and not rest.endswith(b"\n"):
                 rest = file.readline(max_bytes)
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:  # OSError: of gzip, of bzip2 in a zip
             raise UserError(f"{path} cannot be unpacked ({_short(error)}); it may be damaged") from None
         if not line:
             return
