@@ -119,6 +119,20 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before + 4
 
 
+@pytest.mark.parametrize(
+    ("offset", "length", "reason"),
+    [(-4, 2, "damaged place"), (2, -1, "damaged place"), (9, 2, "truncated tar"), (0, 2**60, "truncated tar")],
+)
+def test_a_place_outside_its_tar_is_a_bad_sample(tmp_path: Path, offset: int, length: int, reason: str) -> None:
+    path = tmp_path / "0.tar"
+    path.write_bytes(bytes(10))
+    reader = TarReader([path])
+    with pytest.raises(BadSample) as caught:
+        reader.read(0, offset, length)
+    assert caught.value.reason == reason
+    assert reader.read(0, 8, 2) == bytes(2)
+
+
 def test_lost_and_truncated_tars_are_bad_samples(corpus: Corpus) -> None:
     index = CorpusIndex.open(corpus)
     os.truncate(corpus.tar_path("00000.tar"), 600)

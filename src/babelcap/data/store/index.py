@@ -155,6 +155,10 @@ class TarReader:
 
     def read(self, tar: int, offset: int, length: int) -> bytes:
         file = self._file(tar)
+        if offset < 0 or length < 0:
+            raise BadSample("damaged place", f"{length} bytes from byte {offset} of {self._paths[tar].name}")
+        if offset + length > file.num_bytes:  # told before so many bytes are asked for
+            raise BadSample("truncated tar", f"{self._paths[tar].name} ends before byte {offset + length}")
         content = os.pread(file.descriptor, length, offset)
         while len(content) < length:  # a network file system may answer in parts
             more = os.pread(file.descriptor, length - len(content), offset + len(content))
@@ -182,6 +186,7 @@ class _OpenFile:
     def __init__(self, path: Path) -> None:
         self.descriptor = -1
         self.descriptor = os.open(path, os.O_RDONLY)
+        self.num_bytes = os.fstat(self.descriptor).st_size
 
     def __del__(self) -> None:
         if self.descriptor >= 0:

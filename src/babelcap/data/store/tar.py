@@ -188,8 +188,8 @@ def _walk(path: Path, descriptor: int, num_bytes: int, problems: Counter[str]) -
             break
         if walk.told or header[156] != USUAL:
             size = walk.look_closer(header, size, position)
-            if size < 0 or position + BLOCK + size > num_bytes:  # a pax header may tell any number
-                problems["damaged tar header" if size < 0 else "truncated tar"] += 1
+            if position + BLOCK + size > num_bytes:
+                problems["truncated tar"] += 1
                 break
         headers.append(header)
         sizes.append(size)
