@@ -21,20 +21,22 @@ def claims_in(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_claims_follow_from_the_records(tmp_path: Path) -> None:
-    build_report(SMALL, tmp_path / "report")
+@pytest.mark.parametrize("name", ["small", "photos"])
+def test_claims_follow_from_the_records(name: str, tmp_path: Path) -> None:
+    folder = REPOSITORY / "results" / name
+    build_report(folder, tmp_path / "report")
     held_out = (tmp_path / "report" / "held_out.svg").read_text(encoding="utf-8")
-    again, beside = claims_in(tmp_path / "report" / "claims.csv"), claims_in(SMALL / "claims.csv")
+    again, beside = claims_in(tmp_path / "report" / "claims.csv"), claims_in(folder / "claims.csv")
     left_out = [row for row in beside if row["condition"].endswith("error on the largest budget, left out of the fit")]
     told = [f"{100 * float(row['measured']):.1f} %" for row in left_out[:3]]  # a tenth is told, or 15.3 would be 15
     assert re.findall(r"off by ([\d.]+ %)", held_out)[:3] == told
-    for name in ("claim", "verdict", "condition", "needs", "holds"):
-        assert [row[name] for row in again] == [row[name] for row in beside]
+    for column in ("claim", "verdict", "condition", "needs", "holds"):
+        assert [row[column] for row in again] == [row[column] for row in beside]
     for row, known in zip(again, beside, strict=True):
-        for name in ("measured", "measured low", "measured high"):
-            assert bool(row[name]) == bool(known[name])
-            if known[name]:
-                assert float(row[name]) == pytest.approx(float(known[name]), rel=1e-3, abs=1e-3), row["condition"]
+        for column in ("measured", "measured low", "measured high"):
+            assert bool(row[column]) == bool(known[column])
+            if known[column]:
+                assert float(row[column]) == pytest.approx(float(known[column]), rel=1e-3, abs=1e-3), row["condition"]
 
 
 def test_every_figure_of_the_readme_is_there() -> None:

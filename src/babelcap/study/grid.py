@@ -231,7 +231,7 @@ class _Builder:
             "calibrated": config.calibrated,
             "wording": config.wording and self.truth is not None,
         }
-        if not config.shuffled and not is_final:
+        if not config.shuffled and not is_final:  # said only where it is so: names of steps that were run stay
             settings["shuffled"] = False
         num_passes = NUM_LOSS_PASSES if settings.get("shuffled", True) else 1
         units = num_samples * len(self.coverage.evaluated_pairs) * num_passes
