@@ -1,5 +1,6 @@
 """Captioners of frozen parts and a bridge: every weight in its place, features as the backbones give them."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,17 @@ def test_generation_with_and_without_a_cache_agree(folder: Path) -> None:
     ids = torch.tensor([pipeline.processor.prefix_ids("La photo montre")])
     plain = pipeline.model.generate(**inputs, decoder_input_ids=ids, max_new_tokens=6, num_beams=1, use_cache=False)
     assert pipeline.processor.decode(plain)[0] == cached.text
+
+
+def test_no_caption_goes_round_in_circles(folder: Path) -> None:
+    captioner = load_model(folder)
+    with torch.no_grad():
+        captioner.decoder.embed_tokens.weight[captioner.config.eos_token_id] = 0  # a text that does not end by itself
+        prompt = torch.tensor([[5, 6]])
+        guarded = captioner.generate(prompt, pixel_values=pixels(1), max_new_tokens=24)[0].tolist()
+        free = captioner.generate(prompt, pixel_values=pixels(1), max_new_tokens=24, no_repeat_ngram_size=0)[0].tolist()
+    assert max(Counter(zip(*(free[n:] for n in range(4)), strict=False)).values()) > 1
+    assert max(Counter(zip(*(guarded[n:] for n in range(4)), strict=False)).values()) == 1
 
 
 def test_costs_are_counted_without_weights(model: Captioner) -> None:

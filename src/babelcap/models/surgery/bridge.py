@@ -46,6 +46,7 @@ DECODER = "decoder."
 CROSSING = re.compile(r"decoder\.layers\.\d+\.(pre_|post_)?encoder_att")
 LITE_NAMES = ("efficientnet-lite0", LITE)
 DEVIATION = 0.02
+NO_REPEAT_NGRAM_SIZE = 4  # a small language model that is led where it has not been goes round in circles
 
 
 class TrainedBridge(NamedTuple):
@@ -103,7 +104,9 @@ def prepare_bridge(
         config.dtype, config.architectures = torch.float32, ["Captioner"]
         write_weights(folder, plan, _expected(config), torch.float32)
         config.save_pretrained(folder)
-        generation_config(config).save_pretrained(folder)
+        settings = generation_config(config)
+        settings.no_repeat_ngram_size = NO_REPEAT_NGRAM_SIZE
+        settings.save_pretrained(folder)
         room = bridge.max_positions - config.encoder_config.num_image_tokens(config.image_size_px)
         processor = CaptionProcessor(
             tokenizer, tokenizer, image_size_px=config.image_size_px, max_prompt_tokens=min(128, room)
