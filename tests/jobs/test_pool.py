@@ -99,3 +99,12 @@ def _runs(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def test_an_error_comes_back_where_the_log_cannot_be_written(jobs: Path) -> None:
+    (jobs / "logs").mkdir()
+    (jobs / "logs" / "worker-0.log").symlink_to("/dev/full")
+    with Pool(1, "pool_jobs:run", jobs / "logs") as pool:
+        pool.start({"do": "fault"})
+        (found,) = outcomes(pool, 1)
+    assert (found.error, found.died) == ("ValueError: not like this", None)

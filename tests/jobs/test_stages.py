@@ -194,3 +194,22 @@ def test_killed_and_restarted_ends_the_same(folder: Path) -> None:
     assert sorted(path.stem for path in done.glob("*.parquet")) == list("abcde")
     for path in done.iterdir():
         assert path.read_bytes() == (folder / "killed" / path.name).read_bytes()
+
+
+def test_a_full_disk_stops_the_stage_in_one_line(folder: Path) -> None:
+    """No other shard could be written either."""
+    source = (folder / "halving.py").read_text()
+    full = "    Path('/dev/full').write_text('x')\n"
+    (folder / "halving.py").write_text(source.replace("    kept =", full + "    kept ="))
+    with pytest.raises(UserError, match=r"halve: .*the disk is full; nothing was replaced.*what is done stays done"):
+        run(folder, stage_of(), "a")
+    assert calls(folder) == ["a.txt"]
+
+
+def test_attempts_that_cannot_be_counted_have_an_end(folder: Path) -> None:
+    source = (folder / "halving.py").read_text()
+    forget = "    Path(settings['output'].replace('work/', 'work/attempts/')[:-8]).unlink()\n"
+    (folder / "halving.py").write_text(source.replace("    time.sleep", forget + "    time.sleep"))
+    (folder / "deadly").touch()
+    assert "SIGKILL" in run(folder, stage_of(), "b").set_aside["b"]
+    assert calls(folder).count("b.txt") == 4

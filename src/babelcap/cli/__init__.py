@@ -1,6 +1,5 @@
 """The command line: one file a group. Heavy imports stand inside the commands, so that help comes at once."""
 
-import errno
 import os
 import sys
 from typing import Any
@@ -9,16 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from babelcap.cli import caption, data, evaluate, language, laws, lmms, model, report, serving, study, train, world
-from babelcap.errors import UserError
+from babelcap.errors import UserError, disk_message
 from babelcap.version import VERSION
-
-DISK_ERRORS = {
-    errno.ENOSPC: "the disk is full; nothing was replaced, free some space and run the same command again",
-    errno.EDQUOT: "the disk quota is used up; nothing was replaced, free some space and run the same command again",
-    errno.EROFS: "the file system is read-only; choose an output elsewhere",
-    errno.EACCES: "permission denied; choose a path you may use",
-    errno.EPERM: "permission denied; choose a path you may use",
-}
 
 
 class Commands(TyperGroup):
@@ -30,10 +21,10 @@ class Commands(TyperGroup):
         except UserError as error:
             typer.echo(f"babelcap: {error}", err=True)
         except OSError as error:
-            if error.errno not in DISK_ERRORS:
+            message = disk_message(error)
+            if message is None:
                 raise
-            where = f"{error.filename}: " if error.filename else ""
-            typer.echo(f"babelcap: {where}{DISK_ERRORS[error.errno]}", err=True)
+            typer.echo(f"babelcap: {message}", err=True)
         raise typer.Exit(2)
 
 

@@ -179,7 +179,8 @@ def worker_main(connection: Connection, entry: str, parent: int, log: str) -> No
             answer = (None, str(error), "")
         except Exception as error:
             trace = traceback.format_exc()
-            print(trace, file=sys.stderr, flush=True)
+            with suppress(OSError):  # where the disk of the logs is full too, the parent is told all the same
+                print(trace, file=sys.stderr, flush=True)
             answer = (None, f"{type(error).__name__}: {error}", trace)
         try:
             connection.send(answer)

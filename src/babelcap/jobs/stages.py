@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-from babelcap.errors import UserError
+from babelcap.errors import NO_ROOM, UserError, disk_message
 from babelcap.jobs.progress import ProgressBar
 from babelcap.jobs.receipts import (
     JOURNAL,
@@ -173,9 +173,11 @@ class _Runner:
         for shard in shards:
             _attempts_path(self.work, self.stage, shard.name).unlink(missing_ok=True)
         pending = list(shards)
-        while pending:
+        for _ in range(MAX_ATTEMPTS):  # whatever the files of attempts say: a full disk takes no count
             self._go(pending)
             pending = [shard for shard in pending if self._may_try_again(shard.name)]
+            if not pending:
+                break
 
     def run_once(self, shards: Sequence[Shard]) -> None:
         for shard in shards:  # Ray tries by itself for as long as this allows
@@ -210,8 +212,17 @@ class _Runner:
 
 def run_task(task: dict[str, Any]) -> dict[str, Any]:
     """Makes one shard, in whatever process an engine chose; returns its receipt as plain values, or that it may not be
-    tried now.
+    tried now: no shard can be written on a full disk.
     """
+    try:
+        return _run_task(task)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        return {STOPS: disk_message(error)}
+
+
+def _run_task(task: dict[str, Any]) -> dict[str, Any]:
     output, attempts = Path(task["output"]), Path(task["attempts"])
     inputs = {role: _as_paths(paths) for role, paths in task["inputs"].items()}
     # What was computed before is only read here: many processes would write it.
