@@ -39,6 +39,17 @@ if __name__ == "__main__":
             pool.wait(60)
 """
 
+# `Thread.start` waits for ever where the new thread has no memory to say that it began.
+WITHOUT_THREADS = """
+import multiprocessing, os, sys, threading
+from babelcap.jobs.pool import worker_main
+threading.Thread.start = lambda self: os._exit(3)
+ours, theirs = multiprocessing.Pipe()
+ours.send({"do": "value"})
+ours.close()
+worker_main(theirs, "pool_jobs:run", os.getppid(), sys.argv[1])
+"""
+
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -108,3 +119,11 @@ def test_an_error_comes_back_where_the_log_cannot_be_written(jobs: Path) -> None
         pool.start({"do": "fault"})
         (found,) = outcomes(pool, 1)
     assert (found.error, found.died) == ("ValueError: not like this", None)
+
+
+def test_a_worker_waits_for_no_thread_to_begin(jobs: Path) -> None:
+    path = os.pathsep.join([str(jobs), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WITHOUT_THREADS, str(jobs / "log")]
+    assert subprocess.run(command, env=environment, check=False, timeout=60).returncode == 0
+    assert (jobs / "log").read_text() == ""

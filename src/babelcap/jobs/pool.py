@@ -3,12 +3,12 @@
 This module imports nothing heavy: in a worker the number of threads is set before torch is there to read it.
 """
 
+import _thread
 import importlib
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from contextlib import suppress
@@ -165,7 +165,8 @@ def worker_main(connection: Connection, entry: str, parent: int, log: str) -> No
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
+    # Not by `threading`, whose `start` waits for ever for a thread that lacks the memory to begin.
+    _thread.start_new_thread(_leave_with_parent, (parent,))
     module, function = entry.split(":")
     run = getattr(importlib.import_module(module), function)
     while True:
