@@ -25,6 +25,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 warnings.simplefilter("ignore")
 
 from torture import faults, fuzz, subjects  # noqa: E402
+from torture.fault_servers import ServerFaults  # noqa: E402
 from torture.flips import FLIPPED, flip_target  # noqa: E402
 from torture.flips_corpus import PARTS, flip_bits, make_attacked  # noqa: E402
 from torture.kill_servers import MODULES as SERVER_MODULES  # noqa: E402
@@ -36,14 +37,14 @@ from torture.summary import Summary  # noqa: E402
 # What runs in a process of its own, so many at once: the longest first.
 PARTS_OF = {
     "kills": ("training", "pipeline", "predict", "servers", "study"),
-    "faults": ("training", "pipeline", "predict"),
+    "faults": ("study", "training", "pipeline", "predict", "servers"),
     "flips": ("files",),
     "fuzz": ("readers",),
 }
 SHARES = {"training": 0.3, "pipeline": 0.22, "predict": 0.2, "study": 0.06, "servers": 0.22}  # of the kills
 FULL = 210, 100_000  # kills and fuzz cases of a long run
-DISKS_KIB = {"training": [8, 60, 200], "pipeline": [8, 40, 120], "predict": [4, 16, 24]}
-OUTPUTS = {"training": "run", "pipeline": "build/work", "predict": "out"}
+DISKS_KIB = {"training": [8, 60, 200], "pipeline": [8, 40, 120], "predict": [4, 16, 24], "study": [40, 400]}
+OUTPUTS = {"training": "run", "pipeline": "build/work", "predict": "out", "study": "study/runs"}
 MEMORY_MIB = [700]
 
 
@@ -111,6 +112,9 @@ class Chamber:
         self.say(f"{name}: {row['kills']} kills ({how}), {num_compared} outcomes compared")
 
     def faults(self, name: str) -> None:
+        if name == "servers":
+            self.server_faults()
+            return
         (self.root / "faults" / name).mkdir(parents=True)
         forges = [self.forge(f"faults/{name}"), self.forge(f"faults/{name}-second")]
         with self.may_be_lost(f"faults of {name}"):
@@ -121,7 +125,9 @@ class Chamber:
     def faults_of(self, name: str, forge: Forge, second: Forge) -> None:
         folder, draw = self.root / "faults" / name, random.Random(f"{self.options.seed}/faults/{name}")
         start = time.monotonic()
-        fault = faults.Fault(subjects.SUBJECTS[name](folder), forge)
+        # What a study is made from is made once: its steps are met by the faults.
+        subject = subjects.study(folder, whole_every=100) if name == "study" else subjects.SUBJECTS[name](folder)
+        fault = faults.Fault(subject, forge)
         seconds, place = time.monotonic() - start, folder / OUTPUTS[name]
 
         def fake(environment: dict[str, str]) -> Forge:
@@ -136,11 +142,27 @@ class Chamber:
         }
         if name == "training":
             tried["damaged checkpoint"] = lambda: faults.damaged_checkpoint(fault, place, draw)
+        self.meet(tried, fault.subject.name, "in one line; then as undisturbed")
+
+    def server_faults(self) -> None:
+        for command in ("serve", "app"):
+            (self.root / "faults" / f"{command}-second").mkdir(parents=True)
+
+            def make_forge(environment: dict[str, str], command: str = command) -> Forge:
+                return self.forge(f"faults/{command}-log", *SERVER_MODULES, **environment)
+
+            second = self.forge(f"faults/{command}-second", *SERVER_MODULES)
+            with self.may_be_lost(f"faults of {command}"):
+                met = ServerFaults(command, self.root / "faults" / command, make_forge)
+                self.meet(met.every(second), f"babelcap {command}", "answers as undisturbed; a second one in one line")
+                met.forge.close()
+            second.close()
+
+    def meet(self, tried: dict[str, Callable[[], int]], command: str, ended: str) -> None:
         for what, run in tried.items():
-            with self.may_be_lost(f"{what}, {name}"):
-                row = {"fault": what, "command": fault.subject.name, "number": run()}
-                self.summary.faults.append(row | {"ended": "in one line; then as undisturbed"})
-                self.say(f"{what}, {name}: as it should be")
+            with self.may_be_lost(f"{what}, {command}"):
+                self.summary.faults.append({"fault": what, "command": command, "number": run(), "ended": ended})
+                self.say(f"{what}, {command}: as it should be")
 
     def flips(self, _: str) -> None:
         world = make_attacked(self.root / "flipped-world")

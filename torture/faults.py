@@ -129,9 +129,16 @@ def out_of_memory(fault: Fault, sizes_mib: list[int]) -> int:
     return len(sizes_mib)
 
 
+def fake_clock(jump: str) -> dict[str, str]:
+    """The environment of a forge: libfaketime where it is installed, else a jump of Python's clock on the way."""
+    library = next(Path("/usr/lib").glob(FAKETIME), None)
+    if library is None:
+        return {"TORTURE_CLOCK": str(float(jump.rstrip("d")) * 86_400)}
+    return {"LD_PRELOAD": str(library), "FAKETIME": jump, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
 def jumping_clock(fault: Fault, make_forge: MakeForge, draw: random.Random, seconds: float) -> int:
     """Killed half way, and gone on with a year later and a year earlier: files are known by their content."""
-    library = next(Path("/usr/lib").glob(FAKETIME), None)
     for jump in ("+400d", "-400d"):
         fault.subject.reset()
         fault.half_done(draw, seconds)
@@ -140,11 +147,7 @@ def jumping_clock(fault: Fault, make_forge: MakeForge, draw: random.Random, seco
             if path.is_file() and draw.random() < 0.5:
                 with contextlib.suppress(OSError):
                     os.utime(path, (path.stat().st_atime + moved, path.stat().st_mtime + moved))
-        if library is None:
-            fault.same_as_undisturbed(f"files of {jump}")
-            continue
-        fake = {"LD_PRELOAD": str(library), "FAKETIME": jump, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        before, fault.forge = fault.forge, make_forge(fake)
+        before, fault.forge = fault.forge, make_forge(fake_clock(jump))
         try:
             fault.same_as_undisturbed(f"the clock at {jump}")
         finally:

@@ -4,8 +4,10 @@ One process has imported everything and forks for each command, and the command'
 otherwise): so a command costs a moment to start, and each kill hits a process that does nothing else.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,9 +17,10 @@ from pathlib import Path
 from torture import ROOT
 
 KILLED = 9  # of a status that `waitpid` gives
+HANGS_SECONDS = 600  # of a command that takes seconds, on a machine that may be busy
 TRACEBACK = 70  # exit code of what ended with an exception that nobody caught
 PARENT = """
-import importlib, json, multiprocessing, os, resource, sys, traceback
+import importlib, json, multiprocessing, os, resource, sys, time, traceback
 from types import SimpleNamespace
 import pyarrow.dataset  # what reading Parquet would import, pandas with it
 import babelcap.jobs.pool as pool
@@ -26,6 +29,10 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 pool.STOP_SECONDS = 0.05  # forked, they hold each other's connections open and do not see them close
 pool.multiprocessing = SimpleNamespace(get_context=lambda _: multiprocessing.get_context("fork"))
+def jump(seconds):
+    began, clock = time.monotonic(), time.time
+    time.time = lambda: clock() + (seconds if time.monotonic() > began + 0.5 else 0)
+    time.time_ns = lambda: int(time.time() * 1e9)
 for line in sys.stdin:
     given = json.loads(line)
     pid = os.fork()
@@ -41,6 +48,8 @@ for line in sys.stdin:
             os.chdir(given["folder"])
             if given["memory"]:
                 resource.setrlimit(resource.RLIMIT_AS, (given["memory"],) * 2)
+            if "TORTURE_CLOCK" in os.environ:  # half a second after the start
+                jump(float(os.environ["TORTURE_CLOCK"]))
             sys.argv = ["babelcap", *given["arguments"]]
             cli.main()
             code = 0
@@ -82,8 +91,15 @@ class Forge:
         return int(self._line())
 
     def run(self, arguments: Sequence[str], folder: Path | None = None, *, memory: int = 0) -> int:
-        """The exit code of a command that is left alone; -9 where something else has killed it."""
-        self.start(arguments, folder, memory=memory)
+        """The exit code of a command that is left alone; -9 where something else has killed it, or where it hangs."""
+        pid, until = self.start(arguments, folder, memory=memory), time.monotonic() + HANGS_SECONDS
+        while is_alive(pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        if is_alive(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self.end()
+            raise RuntimeError(f"{' '.join(arguments)}: it had not ended after {HANGS_SECONDS} s: {self.said()[-800:]}")
         return os.waitstatus_to_exitcode(self.end())
 
     def said(self) -> str:

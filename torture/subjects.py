@@ -108,7 +108,7 @@ def predictions(folder: Path) -> Subject:
     return Subject("eval predict", arguments, reset, lambda: files_of(folder / "out"), folder, has_workers=True)
 
 
-def study(folder: Path) -> Subject:
+def study(folder: Path, whole_every: int = 4) -> Subject:
     """From a world and base models over a training and its evaluation to the report."""
     place = folder / "study"
     grid = [{"sizes": ["micro-gemma-s"], "budgets": [2], "seeds": [0]}]
@@ -120,7 +120,7 @@ def study(folder: Path) -> Subject:
 
     def reset() -> None:
         """Three times of four the world and the base models stay: what takes longest would take all kills."""
-        kept = {"world", "bases", "models"} if next(resets) % 4 else set()
+        kept = {"world", "bases", "models"} if next(resets) % whole_every else set()
         for path in place.iterdir() if place.is_dir() else ():
             if path.name not in kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
