@@ -32,10 +32,12 @@ from torture.watch import Watch
 
 EVERY = {make.__name__: make for makers in (READERS | MORE_READERS).values() for make in makers}
 SLOW = {"uploads", "model_folder", "tokenizers", "vouched_checkpoint", "corpus_index", "points_runs"}
+SLOWER = 20  # times fewer cases of those
 GUIDED_GROUPS = {
-    group: names
+    group + suffix: names
+    for suffix, is_slow in (("", False), (", slow ones", True))
     for group, makers in (READERS | MORE_READERS).items()
-    if (names := [make.__name__ for make in makers if make.__name__ not in SLOW])
+    if (names := [make.__name__ for make in makers if (make.__name__ in SLOW) is is_slow])
 }
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 GUIDED = "guided by coverage (atheris)"
@@ -184,6 +186,7 @@ def fuzz_guided(groups: dict[str, list[str]], number: int, seconds: int, first_s
     command = [sys.executable, "-W", "ignore", "-m", "torture.guided"]
     with scratch() as root:
         values = {"groups": groups, "number": number, "seconds": seconds, "seed": first_seed, "folder": root}
+        values |= {"slow": sorted(SLOW), "slower": SLOWER}
         process = subprocess.Popen(
             [*command, json.dumps(values)],
             env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},

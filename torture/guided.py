@@ -23,7 +23,7 @@ with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(inclu
     from torture.readers.target import Target
 
 EVERY = {make.__name__: make for makers in (READERS | MORE_READERS).values() for make in makers}
-SAVE_EVERY = 50
+SAVE_EVERY = 50  # cases; libFuzzer ends its process without a word to us
 
 
 def write_seeds(targets: list[Target], folder: Path) -> None:
@@ -48,6 +48,8 @@ def fuzz(values: dict[str, Any], names: list[str], root: Path) -> None:
     whole = {path: path.read_bytes() for target in targets for path in target.files}
     counts = {name: [0, 0] for name in names}
     calls = 0
+    is_slow = set(names) <= set(values["slow"])
+    number, save_every = (values["number"] // values["slower"], 1) if is_slow else (values["number"], SAVE_EVERY)
 
     def one(data: bytes) -> None:
         nonlocal calls
@@ -67,12 +69,18 @@ def fuzz(values: dict[str, Any], names: list[str], root: Path) -> None:
             counts[name][1] += 1
         path.write_bytes(whole[path])
         shutil.rmtree(root / "out", ignore_errors=True)
-        if calls % SAVE_EVERY == 0:
+        if calls % save_every == 0:
             (root / "found.partial").write_text(json.dumps(counts))
             os.replace(root / "found.partial", root / "found.json")
 
-    options = [f"-runs={values['number']}", f"-seed={values['seed'] + 1}", f"-max_total_time={values['seconds']}"]
-    options += ["-timeout=60", "-rss_limit_mb=6000", "-max_len=8192", "-verbosity=0", f"-artifact_prefix={root}/crash/"]
+    options = [f"-runs={number}", f"-seed={values['seed'] + 1}", f"-max_total_time={values['seconds']}"]
+    options += [
+        "-timeout=60",
+        "-rss_limit_mb=6000",
+        "-max_len=65536",
+        "-verbosity=0",
+        f"-artifact_prefix={root}/crash/",
+    ]
     atheris.Setup([sys.argv[0], *options, str(root / "corpus")], one)
     logging.disable(logging.CRITICAL)
     sys.stdout = io.StringIO()

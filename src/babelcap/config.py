@@ -24,6 +24,13 @@ from babelcap.storage import MAX_DEPTH, check_depth, read_json_object, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_MESSAGE = 1000  # characters of what a user is told
+# Configurations are written into the folders of runs, which are passed on; a secret in one would be too.
+SECRETS = {
+    "a token of the hub": re.compile(r"\bhf_[A-Za-z0-9]{30,}"),
+    "a key of an API": re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"),
+    "a key of Weights & Biases": re.compile(r"\bwandb_v\d_\w{20,}"),
+    "a password in an address": re.compile(r"://[^/\s:@]*:[^/\s@]+@"),
+}
 
 
 def plain_name(name: str) -> str:
@@ -55,6 +62,7 @@ def load_config(model: type[Model], path: str | Path | None = None, overrides: I
 
 
 def build_config(model: type[Model], values: dict[str, Any], where: str = "configuration") -> Model:
+    _reject_secrets(values, where)
     _reject_unknown(model, values, where)
     # Half a character, which an escape in JSON can give, cannot be written, nor told by pydantic's messages.
     halves = [text for text in _leaf_values(values) if isinstance(text, str) and not _is_text(text)]
@@ -227,6 +235,15 @@ def _reject_unknown(model: type[BaseModel], values: dict[str, Any], where: str, 
         annotation = model.model_fields[key].annotation
         for place, block, inner in _blocks_in(annotation, value, f"{prefix}{key}"):
             _reject_unknown(block, inner, where, f"{place}.")
+
+
+def _reject_secrets(values: Any, where: str) -> None:
+    """The message does not repeat it: what a terminal shows is kept in logs."""
+    for text in _leaf_values(values):
+        for kind, pattern in SECRETS.items() if isinstance(text, str) else ():
+            if pattern.search(text):
+                advice = "configurations are kept with results; log in, or give it by the environment (SECURITY.md)"
+                raise UserError(f"{where}: a value has {kind} in it; {advice}")
 
 
 def _is_text(text: str) -> bool:

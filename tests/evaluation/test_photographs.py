@@ -113,5 +113,15 @@ def test_captions_are_kept_and_not_made_again(tmp_path: Path) -> None:
         KeptCaptions(path, asked | {"prefix": "none"})
 
 
+@pytest.mark.parametrize(
+    "line", ["", "{", "[1]", '{"key": "1"}', '{"key": 1, "language": "fr", "text": "x"}', "9" * 9999]
+)
+def test_a_damaged_file_of_kept_captions_is_told_in_one_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text(f'{{"prefix": "own"}}\n{line}\n' if line else "")
+    with pytest.raises(UserError, match=r"line 2 is no caption" if line else "asked for otherwise"):
+        KeptCaptions(path, {"prefix": "own"})
+
+
 def _folded(some: Sequence[str]) -> list[str]:
     return [f"{text.split()[0]} {int(text.split()[1]) % 20} x" if text.strip() else text for text in some]

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from torture.readers import benchmarks, beside_models, captioners, corpora, importers, points, results, stages
+from torture.readers import benchmarks, beside_models, captioners, configs, corpora, importers, points, results, stages
 from torture.readers.target import Target
 
 READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
+    "configurations": (configs.configurations,),
     "corpora": (corpora.corpus_manifest, corpora.corpus_index, corpora.corpus_check),
     "importers": (
         importers.webdataset, importers.annotations_parquet, importers.annotations_lines, importers.cc12m,
@@ -28,6 +29,7 @@ READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
     ),
     "predictions, records, studies": (
         results.prediction_folder, results.scored_prediction, results.predicted_runs, results.study_timing,
+        results.kept_captions,
     ),
 }  # fmt: skip
 # Those that have attacks of their own in `tests/attack`, and only in `make torture` are treated like the others.

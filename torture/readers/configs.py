@@ -12,9 +12,14 @@ from pydantic_core import PydanticUndefined
 
 from babelcap.config import ConfigModel, content_hash, load_config, write_config
 from babelcap.coverage import Coverage, Task
+from babelcap.generate.config import BuildConfig
 from babelcap.languages import Language
+from babelcap.study.config import StudyConfig
+from babelcap.training.config import TrainConfig
+from torture.readers.target import Target, put
 
 SOURCE = Path(__file__).parents[2] / "src"
+LANGUAGES = ("de", "fr", "es", "ru", "zh")
 NESTED: Any = 1
 for _ in range(60):
     NESTED = [NESTED]
@@ -115,3 +120,31 @@ def read_mutated(model: type[BaseModel], seed: int, folder: Path) -> None:
     content_hash(config)
     write_config(folder / "written.json", config)
     load_config(model, folder / "written.json")
+
+
+def configurations(folder: Path) -> Target:
+    """What users write by hand: of a training, a build and a study, as TOML and as JSON."""
+    text = {"files": ["a.tsv"], "format": "tsv"}  # of each language that the default coverage translates to
+    values: dict[type[BaseModel], dict[str, Any]] = {
+        TrainConfig: {"model": "m", "data": {"corpus": "c"}, "budgets": [8, 16], "log": {"trackers": []}},
+        BuildConfig: {
+            "output": "o",
+            "images": {"tars": ["i"]},
+            "text": dict.fromkeys(LANGUAGES, text),
+            "num_workers": 2,
+        },
+        StudyConfig: {"name": "s", "grid": [{"sizes": ["micro-gemma-s"], "budgets": [2], "seeds": [0]}]},
+    }
+    kinds = {}
+    for model, given in values.items():
+        toml = "\n".join(f"{name} = {as_toml(item)}" for name, item in given.items())
+        kinds[put(folder / f"{model.__name__}.toml", toml)] = model
+        kinds[put(folder / f"{model.__name__}.json", json.dumps(given))] = model
+    whole = {path: path.read_bytes() for path in kinds}
+
+    def read(out: Path) -> None:
+        damaged = [path for path in kinds if path.read_bytes() != whole[path]] or list(kinds)
+        for path in damaged:
+            content_hash(load_config(kinds[path], path))
+
+    return Target(list(kinds), read)

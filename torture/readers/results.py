@@ -4,6 +4,7 @@ from pathlib import Path
 
 import planted
 from babelcap.evaluation.benchmarks.item_file import read_item_file
+from babelcap.evaluation.photographs import KeptCaptions
 from babelcap.evaluation.predictions.folder import ITEM_SCORES, SCORES, Prediction, find_predictions
 from babelcap.evaluation.predictions.score import ScoreOptions, score_predictions
 from babelcap.evaluation.predictions.show import write_page
@@ -79,3 +80,11 @@ def study_timing(folder: Path) -> Target:
         write_timing(out, [entry], session)
 
     return Target([path], read)
+
+
+def kept_captions(folder: Path) -> Target:
+    """What `eval photos` has asked for before."""
+    asked = {"model": "m", "prefix": "own"}
+    path = folder / "captions.jsonl"
+    KeptCaptions(path, asked).add({"fr": {"1": "un chien", "2": "un chat"}, "zh": {"1": "一只狗"}})
+    return Target([path], lambda out: KeptCaptions(path, asked))

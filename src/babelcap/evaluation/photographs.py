@@ -29,7 +29,7 @@ from babelcap.evaluation.metrics.sentence_space import NAME, sentence_vectors
 from babelcap.languages import PrefixMode
 from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
-from babelcap.storage import read_text, write_text
+from babelcap.storage import read_json_lines, read_text, write_text
 
 RECALLS = (1, 10)
 NUM_FITTED = 400  # photographs that the map is fitted on, of which only what people wrote is needed
@@ -143,6 +143,9 @@ def caption_photographs(
     return found
 
 
+CAPTION_FIELDS = ("key", "language", "text")
+
+
 class KeptCaptions:
     """Captions by language and key, kept in a file as they come, behind a line that says how they were asked for."""
 
@@ -154,10 +157,14 @@ class KeptCaptions:
         if not path.exists():
             write_text(path, json.dumps(asked, ensure_ascii=False) + "\n")
             return
-        first, *lines = (json.loads(line) for line in read_text(path).splitlines())
-        if first != asked:
+        lines = list(read_json_lines(path))
+        if not lines or lines[0].value != asked:
+            first = lines[0].value if lines else "nothing"
             raise UserError(f"{path}: has captions that were asked for otherwise ({first}); name another file")
-        for line in lines:
+        for number, line, error in lines[1:]:
+            is_caption = isinstance(line, dict) and all(isinstance(line.get(name), str) for name in CAPTION_FIELDS)
+            if error is not None or not is_caption:
+                raise UserError(f"{path}: line {number} is no caption that was kept; remove it, or name another file")
             self.said[line["language"]][line["key"]] = line["text"]
 
     def add(self, said: Mapping[str, Mapping[str, str]]) -> None:
