@@ -1,6 +1,7 @@
 """Secrets of the environment and of configurations: in no file of a run, in no log, in no message."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ def test_a_server_gets_the_key_and_nobody_else(tmp_path: Path, secrets: list[str
     asked: list[bytes] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        asked.append(head := await reader.readuntil(b"\r\n\r\n"))
+        (length,) = re.findall(rb"content-length: (\d+)", head.lower())
+        await reader.readexactly(int(length))
         writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         await writer.drain()
         writer.close()
@@ -83,7 +86,7 @@ def test_a_server_gets_the_key_and_nobody_else(tmp_path: Path, secrets: list[str
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         chat = ChatServer("m", [url], patience_seconds=5, journal=str(tmp_path / "journal.jsonl"))
         async with server:
-            await chat._answer_all([Question(Image.new("RGB", (8, 8)), "What is this?")])
+            await chat._answer_all([Question("1", Image.new("RGB", (8, 8)), "What is this?")])
 
     with pytest.raises(UserError, match="its key is refused") as refused:
         asyncio.run(ask())
