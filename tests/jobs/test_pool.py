@@ -21,6 +21,9 @@ def run(job):
         raise UserError("the field is wrong")
     if job["do"] == "fault":
         raise ValueError("not like this")
+    if job["do"] == "full":
+        with open("/dev/full", "w") as file:
+            file.write("x")
     if job["do"] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if job["do"] == "sleep":
@@ -116,8 +119,11 @@ def test_an_error_comes_back_where_the_log_cannot_be_written(jobs: Path) -> None
     (jobs / "logs").mkdir()
     (jobs / "logs" / "worker-0.log").symlink_to("/dev/full")
     with Pool(1, "pool_jobs:run", jobs / "logs") as pool:
+        pool.start({"do": "full"})
+        (full,) = outcomes(pool, 1)
         pool.start({"do": "fault"})
         (found,) = outcomes(pool, 1)
+    assert (full.error or "").startswith("the disk is full; nothing was replaced")
     assert (found.error, found.died) == ("ValueError: not like this", None)
 
 

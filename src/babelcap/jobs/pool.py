@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from babelcap.errors import UserError
+from babelcap.errors import UserError, disk_message
 
 # One thread each; and what a step of training frees is kept for the next one: returning it to the system and getting
 # it back, page by page, is most of a small model's system time (glibc; others ignore these).
@@ -182,7 +182,8 @@ def worker_main(connection: Connection, entry: str, parent: int, log: str) -> No
             trace = traceback.format_exc()
             with suppress(OSError):  # where the disk of the logs is full too, the parent is told all the same
                 print(trace, file=sys.stderr, flush=True)
-            answer = (None, f"{type(error).__name__}: {error}", trace)
+            told = disk_message(error) if isinstance(error, OSError) else None
+            answer = (None, told or f"{type(error).__name__}: {error}", trace)
         try:
             connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):
