@@ -90,6 +90,7 @@ def own_rows(found: Found) -> Rows:
 READERS: Mapping[str, Callable[[Found], Rows]] = {
     "generate": own_rows,
     "captions": own_rows,
+    "start": own_rows,
     "growth": own_rows,
     "data": rows_of_data,
     "index_tar": rows_of_index,

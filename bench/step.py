@@ -17,10 +17,11 @@ from unittest.mock import patch
 import torch
 
 from babelcap.models import Captioner
-from babelcap.models.generation import bart_step, packing, rolling
+from babelcap.models.generation import bart_step, packing, rolling, steps
 from babelcap.models.generation.caches import SharedEncoderCache
 from babelcap.models.generation.choosing import CHOOSER
 from babelcap.models.generation.searching import Search
+from babelcap.models.network.bart_decoder import BartTextDecoder
 from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
 from generate import BATCH_SIZE, NUM_BEAMS, NUM_SHORTLISTED
@@ -54,7 +55,7 @@ def run_benchmark(size: str, num_tokens: int, *, int8: bool, shortlist: bool) ->
     encoded = EncoderOutput(last_hidden_state=states, attention_mask=torch.ones(states.shape[:2], dtype=torch.long))
     allowed = torch.randperm(model.config.vocab_size)[:NUM_SHORTLISTED] if shortlist else None
     parts = Parts()
-    make_product = packing.make_product
+    make_product, written = packing.make_product, steps.STEPS[BartTextDecoder]
 
     def made(kind: str, weight: torch.Tensor, *others: Any) -> Callable[..., Any]:
         is_head = weight.shape[0] > 4 * weight.shape[1]
@@ -73,8 +74,8 @@ def run_benchmark(size: str, num_tokens: int, *, int8: bool, shortlist: bool) ->
 
     with (
         patch.object(packing, "make_product", made),
-        patch.object(bart_step, "_attend", parts.timed("attention", bart_step._attend)),
-        patch.object(rolling, "bart_step", parts.timed("layers", rolling.bart_step)),
+        patch.object(bart_step, "attend", parts.timed("attention", bart_step.attend)),
+        patch.dict(steps.STEPS, {BartTextDecoder: written._replace(run=parts.timed("layers", written.run))}),
         patch.object(rolling, "best_tokens", parts.timed("best tokens", rolling.best_tokens)),
         patch.object(Search, "advance", parts.timed("search", Search.advance)),
         patch.object(SharedEncoderCache, "reorder_cache", parts.timed("beams", SharedEncoderCache.reorder_cache)),

@@ -19,6 +19,7 @@ MAX_ROWS = 256  # of states; with more, the usual product is at its best
 PLAIN, MKL, ONEDNN, WEIGHTS_FIRST, INT8 = "plain", "mkl", "onednn", "weights first", "int8"
 MIN_INT8_WEIGHTS = 2**19  # a smaller matrix is multiplied before its states are rounded; it stays as it is
 LARGEST = 127  # of a weight in int8
+ROUNDED_AT_ONCE = 2**17  # numbers; as float32, half a megabyte
 
 
 class Kind(NamedTuple):
@@ -57,18 +58,42 @@ def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
     packed = torch.ops.onednn.qlinear_prepack(rounded, None)
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     largest, zero = (127, 128) if _has_exact_sums() else (63, 64)
+    shift = torch.zeros(()) if bias is None else bias
 
     def multiply(states: Tensor) -> Tensor:
-        highest, lowest = states.amax(dim=-1, keepdim=True), states.amin(dim=-1, keepdim=True)
-        scale = torch.maximum(highest, lowest.neg_()).clamp_(min=1e-12).div_(largest)
-        whole = (states / scale).add_(zero + 0.5).to(torch.uint8)  # cut off: rounded, for all are positive
+        whole, scale = round_rows(states, largest, zero)
         found = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        found *= scale  # a row's own, so that an outlier in one row costs the others nothing
-        return found if bias is None else found.add_(bias)
+        return torch.addcmul(shift, found, scale, out=found)  # a row's own, so that an outlier costs no other row
 
     return multiply
+
+
+def round_rows(states: Tensor, largest: int, zero: int) -> tuple[Tensor, Tensor]:
+    """[..., inputs] -> whole numbers from zero - largest to zero + largest, and a scale for each row.
+
+    Many rows are rounded part by part, so that what lies between is in the processor's cache and takes no new memory.
+    """
+    rows = states.reshape(-1, states.shape[-1])
+    step = max(1, ROUNDED_AT_ONCE // max(1, rows.shape[1]))
+    if len(rows) <= step:
+        scale = _row_scales(rows, largest)
+        whole = (rows / scale).round_().to(torch.int8)
+    else:
+        whole, scale = torch.empty(rows.shape, dtype=torch.int8), torch.empty(len(rows), 1)
+        between = torch.empty(step, rows.shape[1])
+        for first in range(0, len(rows), step):
+            part, last = rows[first : first + step], first + step
+            scale[first:last] = _row_scales(part, largest)
+            whole[first:last] = torch.div(part, scale[first:last], out=between[: len(part)]).round_()
+    whole = whole.view(torch.uint8).add_(zero)  # modulo 256; torch converts to int8 in half of the time of uint8
+    return whole.view(states.shape), scale.view(*states.shape[:-1], 1)
+
+
+def _row_scales(rows: Tensor, largest: int) -> Tensor:
+    highest, lowest = rows.amax(dim=-1, keepdim=True), rows.amin(dim=-1, keepdim=True)
+    return torch.maximum(highest, lowest.neg_()).clamp_(min=1e-12).div_(largest)
 
 
 @cache

@@ -77,17 +77,18 @@ class Search:
             for part, token in following
         ]
         candidates.sort(key=itemgetter(0), reverse=True)  # of equal scores, the first stays first
-        best = [
-            (Beam((*self.running[number].tokens, token), score, (*self.running[number].parts, part)), number)
-            for score, number, part, token in candidates[: rules.num_candidates]
-        ]
         going_on: list[tuple[Beam, int]] = []
         ending: list[tuple[Beam, int]] = []
-        for place, (beam, number) in enumerate(best):
-            if beam.tokens[-1] not in rules.ends and length < rules.max_length:
+        is_last = length >= rules.max_length
+        for place, (score, number, part, token) in enumerate(candidates[: rules.num_candidates]):
+            if len(going_on) == rules.num_beams:
+                break
+            tokens, _, parts = self.running[number]
+            beam = Beam((*tokens, token), score, (*parts, part))
+            if not is_last and token not in rules.ends:
                 going_on.append((beam, number))
                 continue
-            ending.append((beam._replace(score=beam.score + UNLIKELY), number))
+            ending.append((beam._replace(score=score + UNLIKELY), number))
             if place < rules.num_beams:  # the others are there so that enough go on
                 self._finish(beam, length)
         kept = (going_on + ending)[: rules.num_beams]  # what ended only stands where nothing else is left

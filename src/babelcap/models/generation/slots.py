@@ -74,21 +74,24 @@ class Slots:
     ) -> None:
         now, size = self.num_columns, self.num_beams
         rows = [place * size + beam for place in kept for beam in range(size)]
-        caches = [(self.cache, rows, 0)] if kept else []
-        caches += [
-            (part.cache, [row for row in range(len(part.encoder_mask)) for _ in range(size)], now - part.num_tokens)
-            for part in entering
-        ]
+        caches = [(self.cache, self._tensor(rows), 0)] if kept else []
+        for part in entering:
+            rows = [row for row in range(len(part.encoder_mask)) for _ in range(size)]
+            caches.append((part.cache, self._tensor(rows), now - part.num_tokens))
         for index in range(len(cache.self_attention_cache.layers)):
             layers = [(old.self_attention_cache.layers[index], rows, start) for old, rows, start in caches]
-            keys = [functional.pad(layer.keys[rows], (0, 0, start - first, 0)) for layer, rows, start in layers]
-            values = [functional.pad(layer.values[rows], (0, 0, start - first, 0)) for layer, rows, start in layers]
-            cache.self_attention_cache.update(torch.cat(keys), torch.cat(values), index)
+            keys = [_padded(layer.keys.index_select(0, rows), start - first, 0) for layer, rows, start in layers]
+            values = [_padded(layer.values.index_select(0, rows), start - first, 0) for layer, rows, start in layers]
+            cache.self_attention_cache.update(_cat(keys), _cat(values), index)
+
+    def _tensor(self, places: Sequence[int]) -> Tensor:
+        return torch.tensor(places, dtype=torch.long, device=self.encoder_mask.device)
 
     def _exchange_across(self, cache: SharedEncoderCache, kept: Sequence[int], entering: Sequence[Entering]) -> None:
-        caches = [(self.cache.cross_attention_cache, list(kept))] if kept else []
-        caches += [(part.cache.cross_attention_cache, list(range(len(part.encoder_mask)))) for part in entering]
-        masks = [self.encoder_mask[list(kept)]] if kept else []
+        stay = self._tensor(kept)
+        caches = [(self.cache.cross_attention_cache, stay)] if kept else []
+        caches += [(part.cache.cross_attention_cache, None) for part in entering]  # all of its samples
+        masks = [self.encoder_mask[stay]] if kept else []
         masks += [part.encoder_mask for part in entering]
         num_positions = max(_num_positions(mask) for mask in masks)
         self.encoder_mask = torch.cat([functional.pad(mask, (0, num_positions - mask.shape[1])) for mask in masks])
@@ -98,14 +101,25 @@ class Slots:
             for index, is_cached in (entering[0].cache if entering else self.cache).is_updated.items()
             if is_cached
         ]:
-            keys = [_sized(old.layers[index].keys[samples], num_positions) for old, samples in caches]
-            values = [_sized(old.layers[index].values[samples], num_positions) for old, samples in caches]
-            cache.cross_attention_cache.update(torch.cat(keys), torch.cat(values), index)
+            layers = [(old.layers[index], samples) for old, samples in caches]
+            keys = [_sized(layer.keys, samples, num_positions) for layer, samples in layers]
+            values = [_sized(layer.values, samples, num_positions) for layer, samples in layers]
+            cache.cross_attention_cache.update(_cat(keys), _cat(values), index)
             cache.is_updated[index] = True
 
 
-def _sized(states: Tensor, num_positions: int) -> Tensor:
-    return functional.pad(states, (0, 0, 0, num_positions - states.shape[2]))
+def _sized(states: Tensor, samples: Tensor | None, num_positions: int) -> Tensor:
+    chosen = states if samples is None else states.index_select(0, samples)
+    return _padded(chosen, 0, num_positions - states.shape[2])
+
+
+def _padded(states: Tensor, num_before: int, num_behind: int) -> Tensor:
+    """Not copied where nothing is added; a negative number takes positions away."""
+    return functional.pad(states, (0, 0, num_before, num_behind)) if num_before or num_behind else states
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _num_positions(mask: Tensor) -> int:

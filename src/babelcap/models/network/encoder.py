@@ -19,6 +19,7 @@ from transformers.models.florence2.modeling_florence2 import (
 )
 
 from babelcap.errors import UserError
+from babelcap.models.network.channel_attention import use_lean_channels
 from babelcap.models.network.prompted import PromptedEncoder
 from babelcap.models.network.window_attention import use_lean_windows
 
@@ -95,6 +96,7 @@ class FlorenceEncoder(PromptedEncoder):
         super().__init__(config)
         self.vision_tower = Florence2VisionBackbone(config.vision_config)
         use_lean_windows(self.vision_tower)
+        use_lean_channels(self.vision_tower)
         self.projector = FlorenceProjector(config)
         self.text_encoder = BartEncoder(config.text_config)
         self.post_init()
