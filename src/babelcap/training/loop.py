@@ -24,6 +24,7 @@ from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.captioner import Captioner
+from babelcap.models.network.tied import forget_gradients, keep_gradient
 from babelcap.storage import write_json
 from babelcap.training.checkpoint import list_checkpoints, remove_old, save_checkpoint
 from babelcap.training.config import TrainConfig
@@ -110,6 +111,7 @@ def run_leg(run: LegRun, stop: StopRequest, after_step: AfterStep = lambda step:
     with stop.waiting(), ExitStack() as sinks:
         for sink in (metrics, timing, trackers, reporter):
             sinks.callback(sink.close)
+        sinks.callback(forget_gradients)
         for step, batches in run.loader.steps(progress.step, run.leg.end):
             clock = time.monotonic()
             values, stopping = train_step(run, step, batches, stop)
@@ -164,7 +166,10 @@ def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) 
     rate = config.optimiser.learning_rate * rate_factor(step, run.leg, config.schedule)
     set_learning_rate(run.optimiser, rate)
     run.optimiser.step()
+    largest = model.head_weight.grad if world.size == 1 else None  # sharded gradients go back to FSDP
     run.optimiser.zero_grad(set_to_none=True)
+    if largest is not None:
+        keep_gradient(largest)
     values = {
         "step": step + 1,
         "loss": loss,

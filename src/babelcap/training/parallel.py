@@ -136,7 +136,12 @@ def set_gradient_sync(model: nn.Module, wanted: bool) -> None:
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> float:
-    """Clips to the norm over all processes' shards and returns what it was."""
+    """Clips to the norm over all processes' shards and returns what it was. What is short enough is not touched."""
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
+    found = float(norm)
+    if not found < max_norm:  # one that is not a number too: the step is refused
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return found

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, linear
 from babelcap.errors import UserError
 from babelcap.models.network import loss as loss_module
 from babelcap.models.network.loss import target_token_loss, target_token_losses
+from babelcap.models.network.tied import Joint, look_up
 
 WIDTH, VOCABULARY = 16, 211
 
@@ -167,13 +168,16 @@ class TiedHead(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH, sparse=True)  # as apply_policy sets it
+        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
         self.layer = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, tokens: Tensor, labels: Tensor, chunked: bool = True) -> Tensor:
-        hidden = torch.tanh(self.layer(self.embed_tokens(tokens)))
-        if chunked:
-            return target_token_loss(hidden, self.embed_tokens.weight, labels, 30.0, chunk_tokens=4)
+        joint = Joint() if chunked else None
+        words = self.embed_tokens(tokens) if joint is None else look_up(self.embed_tokens, tokens, joint)
+        hidden = torch.tanh(self.layer(words))
+        if joint is not None:
+            scale = 1 / tokens.numel()
+            return target_token_losses(hidden, self.embed_tokens.weight, labels, scale, 30.0, None, 4, joint)[0]
         return plain_loss(hidden, self.embed_tokens.weight, labels, 30.0, None)
 
 

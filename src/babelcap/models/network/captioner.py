@@ -29,6 +29,7 @@ from babelcap.models.network.loss import target_token_losses
 from babelcap.models.network.packed import packed_attention, packing_of
 from babelcap.models.network.parts import DECODERS, ENCODERS
 from babelcap.models.network.prompted import EncoderOutput
+from babelcap.models.network.tied import Joint, joint_of, look_up
 from babelcap.storage import require_manifest, update_manifest
 
 
@@ -204,8 +205,11 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         if packed and labels is not None and not logits_needed:
             scale = 1 / _num_items(labels, num_items_in_batch)
             return self._packed_losses(decoder_input_ids, labels, encoder_states, encoder_mask, scale, shortlist)
+        ids = decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids)
+        tied = labels is not None and not logits_needed and shortlist is None
+        joint = joint_of(self.decoder.embed_tokens) if tied else None
         decoded = self.decoder(
-            input_ids=decoder_input_ids if shortlist is None else shortlist.to_vocabulary(decoder_input_ids),
+            **self._decoder_words(ids, joint),
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_states,
             encoder_attention_mask=encoder_mask,
@@ -221,7 +225,9 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
         elif labels is not None:
             weight = self.head_weight if shortlist is None else shortlist.weight
             scale = 1 / _num_items(labels, num_items_in_batch)
-            loss, token_losses = target_token_losses(states, weight, labels, scale, softcap=self.head.softcap)
+            loss, token_losses = target_token_losses(
+                states, weight, labels, scale, softcap=self.head.softcap, joint=joint
+            )
         return CaptionerOutput(
             loss=loss,
             token_losses=token_losses,
@@ -230,6 +236,11 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             decoder_last_hidden_state=states,
             encoder_last_hidden_state=encoder_states,
             image_features=encoder_outputs.get("image_features") if isinstance(encoder_outputs, dict) else None,
+        )
+
+    def _decoder_words(self, ids: Tensor, joint: Joint | None) -> dict[str, Tensor]:
+        return (
+            {"input_ids": ids} if joint is None else {"inputs_embeds": look_up(self.decoder.embed_tokens, ids, joint)}
         )
 
     def _packed_losses(
@@ -243,9 +254,11 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
     ) -> CaptionerOutput:
         packing = packing_of(labels)
         ids = packing.gather(decoder_input_ids)[None]
+        ids = ids if shortlist is None else shortlist.to_vocabulary(ids)
+        joint = joint_of(self.decoder.embed_tokens) if shortlist is None else None
         with packed_attention(self.decoder.config):
             decoded = self.decoder(
-                input_ids=ids if shortlist is None else shortlist.to_vocabulary(ids),
+                **self._decoder_words(ids, joint),
                 position_ids=packing.positions()[None],
                 attention_mask=packing.masks(self.decoder.config.sliding_window),
                 encoder_hidden_states=encoder_states,
@@ -255,7 +268,7 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             )
         weight = self.head_weight if shortlist is None else shortlist.weight
         states, targets = decoded.last_hidden_state[0], packing.gather(labels)
-        loss, losses = target_token_losses(states, weight, targets, scale, softcap=self.head.softcap)
+        loss, losses = target_token_losses(states, weight, targets, scale, softcap=self.head.softcap, joint=joint)
         return CaptionerOutput(loss=loss, token_losses=packing.spread(losses))
 
 

@@ -2,7 +2,8 @@
 
 loss_i = logsumexp_v(z_iv) - z_i,label_i with z = cap * tanh((h W^T + b) / cap), or z = h W^T + b where there is no cap.
 The gradient of a chunk is taken while its logits are at hand, in the forward pass, so that no product is done twice:
-three products a step as in the plain path, where recomputing the logits in the backward pass would take four.
+three products a step as in the plain path, where recomputing the logits in the backward pass would take four. On
+processors, in float32, a chunk goes through the head block by block (loss_blocks.py).
 """
 
 from typing import Any, Literal
@@ -13,8 +14,11 @@ from torch.distributed.tensor import DTensor
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
+from babelcap.models.network.loss_blocks import Gradients, block_losses
+from babelcap.models.network.tied import Joint, empty_gradient
 
 CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
+CHUNK_IN_PLACE = 2**26  # where the softmax is computed in the logits' place, as on processors
 BLOCK_TOKENS, BLOCK_ROWS = 512, 4096  # of states and of the head: logits that stay in a processor's cache
 
 Reduction = Literal["mean", "sum", "none"]
@@ -51,11 +55,13 @@ def target_token_losses(
     softcap: float | None = None,
     bias: Tensor | None = None,
     chunk_tokens: int | None = None,
+    joint: Joint | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The summed loss times `scale`, with its gradient, and each token's loss in the shape of `labels`, without.
 
     Both are float32. Under autocast the products are in autocast's type; sums, and the gradient of the weight over the
-    chunks, are gathered in float32 always.
+    chunks, are gathered in float32 always. With a `joint` the weight's gradient is left there, for the lookup of the
+    same forward pass to hand on (tied.py).
     """
     if isinstance(weight, DTensor):
         raise TypeError(
@@ -65,11 +71,12 @@ def target_token_losses(
     targets = labels[kept]
     _check_targets(targets, weight.shape[0])
     states = hidden[kept]  # ignored positions never reach the product
-    chunk = chunk_tokens or max(1, CHUNK_LOGITS // weight.shape[0])
     compute_type = _compute_type(hidden)
+    in_blocks = _in_blocks(states, weight, compute_type)
+    chunk = chunk_tokens or max(1, (CHUNK_IN_PLACE if in_blocks else CHUNK_LOGITS) // weight.shape[0])
     needed = [states.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad]
     if torch.is_grad_enabled() and any(needed):
-        loss, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale)
+        loss, losses = _ChunkedLoss.apply(states, weight, bias, targets, softcap, chunk, compute_type, scale, joint)
     else:
         on_processor = states.device.type == "cpu" and chunk_tokens is None
         block = (BLOCK_TOKENS, BLOCK_ROWS) if on_processor else (chunk, weight.shape[0])
@@ -91,6 +98,10 @@ def _check_targets(targets: Tensor, vocabulary_size: int) -> None:
 def _compute_type(hidden: Tensor) -> torch.dtype:
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _in_blocks(states: Tensor, weight: Tensor, compute_type: torch.dtype) -> bool:
+    return states.device.type == "cpu" and {states.dtype, weight.dtype, compute_type} == {torch.float32}
 
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> tuple[Tensor, Tensor | None]:
@@ -148,17 +159,27 @@ class _ChunkedLoss(torch.autograd.Function):
         chunk: int,
         compute_type: torch.dtype,
         scale: float,
+        joint: Joint | None,
     ) -> tuple[Tensor, Tensor]:
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
         head = weight.to(compute_type)
         inputs = states.to(compute_type)
         grad_states = torch.empty_like(states) if want_states else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if want_weight else None
+        grad_weight = empty_gradient(weight) if want_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if want_bias and bias is not None else None
         losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
+        in_blocks = _in_blocks(states, weight, compute_type)
+        if grad_weight is not None and not (in_blocks and targets.numel()):
+            grad_weight.zero_()  # else the first chunk writes it
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, targets.numel(), chunk):
                 part = slice(start, start + chunk)
+                if in_blocks:
+                    own = Gradients(None if grad_states is None else grad_states[part], grad_weight, grad_bias)
+                    losses[part] = block_losses(
+                        inputs[part], head, bias, targets[part], softcap, scale, own, is_first=start == 0
+                    )
+                    continue
                 grad, losses[part] = _chunk_gradient(inputs[part], head, bias, targets[part], softcap)
                 if grad_bias is not None:
                     grad_bias += grad.sum(dim=0) * scale
@@ -168,6 +189,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 if grad_weight is not None:
                     _add_product(grad_weight, grad.t(), inputs[part] * scale)
         ctx.gradients = (grad_states, grad_weight, grad_bias)
+        ctx.joint = joint
         ctx.types = (states.dtype, weight.dtype, bias.dtype if bias is not None else None)
         ctx.mark_non_differentiable(losses)
         return losses.sum() * scale, losses
@@ -186,7 +208,10 @@ class _ChunkedLoss(torch.autograd.Function):
         given = [
             None if gradient is None else gradient.to(kind) for gradient, kind in zip(given, ctx.types, strict=True)
         ]
-        return (*given, None, None, None, None, None)
+        if ctx.joint is not None and given[1] is not None:
+            ctx.joint.add(given[1])
+            given[1] = None
+        return (*given, None, None, None, None, None, None)
 
 
 def _chunk_gradient(

@@ -84,10 +84,6 @@ def apply_policy(model: nn.Module, name: str) -> nn.Module:
     for parameter_name, parameter in model.named_parameters():
         decisions = (trains for pattern, trains in rules if re.fullmatch(pattern, parameter_name))
         parameter.requires_grad_(next(decisions, policy.otherwise))
-    # The lookup's gradient, of the rows looked up, is added into the head's, which is of the same weight and dense,
-    # instead of standing beside it as a second matrix of the whole vocabulary (0.8 GB at 0.4B).
-    embedding = model.decoder.embed_tokens  # type: ignore[union-attr]
-    embedding.sparse = bool(embedding.weight.requires_grad)  # type: ignore[union-attr]
     return model
 
 
