@@ -5,6 +5,8 @@ from typing import Any
 
 from measure import row
 
+RECALL_GOAL = 0.95  # of FAISS: the fastest setting that reaches it is the line
+
 Found = dict[str, Any]
 Rows = list[Found]
 
@@ -35,10 +37,13 @@ def rows_of_index(found: Found) -> Rows:
 
 def rows_of_align(found: Found) -> Rows:
     share = round(found["exact_share_of_product"], 3)
-    best = max(found["faiss"]["by_probes"], key=lambda line: line["recall"])
+    lines = found["faiss"]["by_probes"]
+    good = [line for line in lines if line["recall"] >= RECALL_GOAL] or [max(lines, key=lambda line: line["recall"])]
+    best = max(good, key=lambda line: line["speed_up"])
+    name = f"align: faiss, {found['num_texts']:,} texts, recall {best['recall']:.3f}"
     return [
         row("align: exact", "plain product", ratio=share, **{"share of limit": share, "limit": "plain product"}),
-        row(f"align: faiss, recall {best['recall']:.3f}", "exact search", ratio=round(best["speed_up"], 2)),
+        row(name, "exact search", ratio=round(best["speed_up"], 2)),
     ]
 
 
@@ -73,9 +78,14 @@ def rows_of_laws(found: Found) -> Rows:
 
 
 def rows_of_metrics(found: Found) -> Rows:
-    theirs = found.get("pycocoevalcap_cider_seconds")
-    ratio = None if theirs is None else round(theirs / found["cider_seconds"], 2)
-    return [row("metrics: CIDEr", "pycocoevalcap" if theirs else "pycocoevalcap (not installed)", ratio=ratio)]
+    ours, share = found["cider_seconds"], round(found["split_seconds"] / found["cider_seconds"], 3)
+    limit = {"share of limit": share, "limit": "splitting into words"}
+    bases = {"CIDEr-D in dictionaries": "dictionaries_cider_seconds", "pycocoevalcap": "pycocoevalcap_cider_seconds"}
+    return [
+        row("metrics: CIDEr", base, ratio=round(found[name] / ours, 2), **limit)
+        for base, name in bases.items()
+        if name in found
+    ]
 
 
 def rows_of_leakage(found: Found) -> Rows:
@@ -97,6 +107,7 @@ READERS: Mapping[str, Callable[[Found], Rows]] = {
     "align": rows_of_align,
     "loss": rows_of_loss,
     "train": rows_of_train,
+    "train_step": own_rows,
     "laws": rows_of_laws,
     "metrics": rows_of_metrics,
     "leakage": rows_of_leakage,

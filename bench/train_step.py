@@ -1,0 +1,222 @@
+"""One training step at the 0.4B size against the published way: transformers' own Florence-2 in a plain loop.
+
+The baseline has full logits, cross-entropy, torch's AdamW and clip_grad_norm_ as they come; ours is the loop's own
+`train_step`. The same random weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout,
+frozen vision tower, float32; neither side caps the logits. transformers' model has one vocabulary for prompts and
+texts, so ours trains 39 million weights more. Each side has processes of its own, which take turns: memory is the
+kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
+
+python bench/train_step.py [--quick] [--json] [--samples 4] [--target-tokens 64] [--threads 2]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from babelcap.config import build_config
+from babelcap.coverage import Pair
+from babelcap.data.feed.batches import Batch, BatchConfig
+from babelcap.data.feed.loader import TrainingLoader
+from babelcap.jobs.signals import StopRequest
+from babelcap.models import Captioner
+from babelcap.models.sizing.freezing import apply_policy
+from babelcap.models.sizing.sizes import size_config
+from babelcap.training.config import TrainConfig
+from babelcap.training.loop import LegRun, Progress, enter_training, train_step
+from babelcap.training.optimiser import make_optimiser
+from babelcap.training.parallel import World
+from babelcap.training.schedule import Leg
+from generate import make_baseline
+from loss import memory_bytes, reset_peak
+from measure import CLOCK, Timings, row
+
+SIDES = ("transformers", "babelcap")
+NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
+TARGET = 2.0  # half of the time, half of the memory
+BASELINE = "transformers' Florence-2, plain loop"
+Step = Callable[[], float]
+
+
+def make_captioner(size: str = "0.4B") -> Captioner:
+    """Random weights; prompts have the words of texts, as in transformers' model."""
+    torch.manual_seed(0)
+    model = Captioner(size_config(size))
+    with torch.no_grad():
+        prompts = model.encoder.text_encoder.embed_tokens.weight
+        prompts.copy_(model.decoder.embed_tokens.weight[: len(prompts)])
+    model.head.softcap = None
+    return model
+
+
+def make_batch(model: Captioner, num_samples: int, num_target_tokens: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    config = model.config
+    labels = torch.randint(3, config.vocab_size, (num_samples, num_target_tokens), generator=generator)
+    shape = (num_samples, NUM_PROMPT_TOKENS)
+    nothing = torch.zeros(num_samples, dtype=torch.long)
+    size_px = config.image_size_px
+    return Batch(
+        input_ids=torch.randint(3, config.encoder_config.vocab_size, shape, generator=generator),
+        attention_mask=torch.ones(shape, dtype=torch.long),
+        decoder_input_ids=model.shift_right(labels),
+        labels=labels,
+        pixels=torch.randint(256, (num_samples, size_px, size_px, 4), generator=generator).to(torch.uint8),
+        image_features=None,
+        num_target_tokens=nothing + num_target_tokens,
+        pair_numbers=nothing,
+        indices=nothing,
+        rows=nothing,
+        image_numbers=nothing,
+        pairs=(Pair("caption", "en"),),
+        config=BatchConfig(image_size_px=size_px),
+    )
+
+
+def make_run(model: Captioner, batch: Batch) -> LegRun:
+    """What the loop works on, with one batch in the loader's place."""
+    apply_policy(model, "pretraining")
+    config = build_config(TrainConfig, {"model": "-", "batch_size": len(batch), "data": {"corpus": "-"}})
+    loader = cast("TrainingLoader", SimpleNamespace(pairs=batch.pairs))
+    optimiser = make_optimiser(model, config.optimiser)
+    leg, world = Leg("bench", 0, 1000, 1000), World(0, 1, torch.device("cpu"))
+    enter_training(model)
+    return LegRun(config, leg, Path(), world, model, optimiser, loader, Progress(), {}, set(), 0.0)
+
+
+def ours(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
+    """The loss without dropout, and a step."""
+    model = make_captioner()
+    batch = make_batch(model, num_samples, num_target_tokens)
+    run, stop = make_run(model, batch), StopRequest()
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(model.eval()(**batch.model_inputs(), logits_needed=False).loss)
+
+    def step() -> float:
+        enter_training(model)
+        return float(train_step(run, 0, [batch], stop)[0]["loss"])
+
+    return loss, step
+
+
+def theirs(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
+    captioner = make_captioner()
+    batch = make_batch(captioner, num_samples, num_target_tokens)
+    model = make_baseline(captioner)
+    with torch.no_grad():
+        num_image_tokens = captioner.encode_images(batch.model_inputs()["pixel_values"][:1]).shape[1]
+    image = torch.full((num_samples, num_image_tokens), model.config.image_token_id)
+    for part in (model.model.vision_tower, model.model.multi_modal_projector):
+        part.requires_grad_(False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-6)
+
+    def forward() -> torch.Tensor:
+        given = batch.model_inputs()
+        output = model(
+            input_ids=torch.cat([image, given["input_ids"]], dim=1),
+            pixel_values=given["pixel_values"],
+            decoder_input_ids=given["decoder_input_ids"],
+            use_cache=False,
+        )
+        return functional.cross_entropy(output.logits.flatten(0, 1), given["labels"].flatten())
+
+    def loss() -> float:
+        model.eval()
+        with torch.no_grad():
+            return float(forward())
+
+    def step() -> float:
+        model.train()
+        found = forward()
+        found.backward()
+        nn.utils.clip_grad_norm_(trained, 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        return float(found.detach())
+
+    return loss, step
+
+
+def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(options.threads)
+    loss, step = (ours if side == "babelcap" else theirs)(options.samples, options.target_tokens)
+    first = loss()
+    step()  # fills the optimiser's state
+    reset_peak()
+    seconds = []
+    for _ in range(options.steps):
+        start = CLOCK()
+        step()
+        seconds.append(CLOCK() - start)
+    return {"loss": first, "seconds": min(seconds), "peak_bytes": memory_bytes("VmHWM")}
+
+
+def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
+    given = ["--samples", str(options.samples), "--target-tokens", str(options.target_tokens)]
+    given += ["--threads", str(options.threads), "--steps", str(options.steps), "--measure", side]
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
+    command = [sys.executable, __file__, *given]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for _ in range(options.rounds):
+        for side in SIDES:
+            found[side].append(in_own_process(side, options))
+    losses = [found[side][0]["loss"] for side in SIDES]
+    if abs(losses[0] - losses[1]) > 1e-4 * losses[0]:
+        raise AssertionError(f"the sides compute different losses: {losses}")
+    timings = Timings({side: [one["seconds"] for one in found[side]] for side in SIDES}, {})
+    peaks = Timings({side: [one["peak_bytes"] for one in found[side]] for side in SIDES}, {})
+    return {
+        "seconds": {side: round(timings.best(side), 3) for side in SIDES},
+        "peak GiB": {side: round(peaks.best(side) / 2**30, 2) for side in SIDES},
+        "losses": losses,
+        "rows": [
+            row("train step: 0.4B", BASELINE, **timings.ratio("babelcap", "transformers"), target=TARGET),
+            row("train step: 0.4B, memory", BASELINE, **peaks.ratio("babelcap", "transformers"), target=TARGET),
+        ],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round of two steps")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--samples", type=int, default=NUM_SAMPLES)
+    parser.add_argument("--target-tokens", type=int, default=NUM_TARGET_TOKENS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="measured in each round, after one that is not")
+    parser.add_argument("--measure", choices=SIDES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure, options)))
+        return
+    options.rounds = 1 if options.quick else options.rounds
+    result = run_benchmark(options)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for found in result.pop("rows"):
+        print(f"{found['name']:28}{found['ratio']:8} times ({found['low']} to {found['high']}; target {TARGET})")
+    print("  ".join(f"{name}: {value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()
