@@ -29,6 +29,7 @@ from babelcap.data.feed.batches import Batch, BatchConfig
 from babelcap.data.feed.loader import TrainingLoader
 from babelcap.jobs.signals import StopRequest
 from babelcap.models import Captioner
+from babelcap.models.sizing.flops import count_forward, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.models.sizing.sizes import size_config
 from babelcap.training.config import TrainConfig
@@ -38,7 +39,7 @@ from babelcap.training.parallel import World
 from babelcap.training.schedule import Leg
 from generate import make_baseline
 from loss import memory_bytes, reset_peak
-from measure import CLOCK, Timings, row
+from measure import CLOCK, Timings, product_flops_per_second, row
 
 SIDES = ("transformers", "babelcap")
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
@@ -163,6 +164,14 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"loss": first, "seconds": min(seconds), "peak_bytes": memory_bytes("VmHWM")}
 
 
+def operations(num_samples: int, num_target_tokens: int) -> float:
+    """Of a step: forward once, and twice more for all but what is frozen, the vision tower and its projector."""
+    config = size_config("0.4B")
+    macs = count_forward(meta_captioner(config), config.image_size_px, NUM_PROMPT_TOKENS, num_target_tokens).macs
+    frozen = sum(count for part, count in macs.items() if part in ("vision tower", "projector"))
+    return 2.0 * num_samples * (3 * macs["total"] - 2 * frozen)
+
+
 def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
     given = ["--samples", str(options.samples), "--target-tokens", str(options.target_tokens)]
     given += ["--threads", str(options.threads), "--steps", str(options.steps), "--measure", side]
@@ -183,12 +192,15 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         raise AssertionError(f"the sides compute different losses: {losses}")
     timings = Timings({side: [one["seconds"] for one in found[side]] for side in SIDES}, {})
     peaks = Timings({side: [one["peak_bytes"] for one in found[side]] for side in SIDES}, {})
+    torch.set_num_threads(options.threads)
+    rate = operations(options.samples, options.target_tokens) / timings.best("babelcap")
+    limit = {"share of limit": round(rate / product_flops_per_second(), 3), "limit": "plain product"}
     return {
         "seconds": {side: round(timings.best(side), 3) for side in SIDES},
         "peak GiB": {side: round(peaks.best(side) / 2**30, 2) for side in SIDES},
         "losses": losses,
         "rows": [
-            row("train step: 0.4B", BASELINE, **timings.ratio("babelcap", "transformers"), target=TARGET),
+            row("train step: 0.4B", BASELINE, **timings.ratio("babelcap", "transformers"), target=TARGET, **limit),
             row("train step: 0.4B, memory", BASELINE, **peaks.ratio("babelcap", "transformers"), target=TARGET),
         ],
     }
