@@ -5,7 +5,7 @@ column, and what is before it is masked. Cross-attention's states are padded beh
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ class Slots:
 
     def _exchange_across(self, cache: SharedEncoderCache, kept: Sequence[int], entering: Sequence[Entering]) -> None:
         stay = self._tensor(kept)
-        caches = [(self.cache.cross_attention_cache, stay)] if kept else []
+        caches: list[tuple[Any, Tensor | None]] = [(self.cache.cross_attention_cache, stay)] if kept else []
         caches += [(part.cache.cross_attention_cache, None) for part in entering]  # all of its samples
         masks = [self.encoder_mask[stay]] if kept else []
         masks += [part.encoder_mask for part in entering]
