@@ -1,4 +1,4 @@
-"""DaViT's attention between channels, without copies of what is in memory already.
+"""DaViT's attention between channels, without scaled copies of queries, keys and values.
 
 softmax(q^T k / sqrt(positions)) v^T within each group of channels. transformers' layer gives fused attention its states
 with positions last, which it cannot take: it falls back to scaled copies of queries, keys and values. Here the products
