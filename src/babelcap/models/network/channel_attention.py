@@ -18,8 +18,12 @@ class LeanChannelAttention(Florence2VisionChannelAttention):
     """transformers' layer and parameters; equal to its results but for rounding."""
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """[batch, positions, channels]. Gradients and graphics cards have transformers' own way."""
-        if torch.is_grad_enabled() or hidden_states.device.type != "cpu":
+        """[batch, positions, channels]. A tower that learns and graphics cards have transformers' own way.
+
+        One that is frozen has this one in a training too, or what is computed there would differ from what is kept.
+        """
+        learns = hidden_states.requires_grad or self.qkv.weight.requires_grad
+        if (torch.is_grad_enabled() and learns) or hidden_states.device.type != "cpu":
             found: Tensor = super().forward(hidden_states)
             return found
         qkv = self.qkv(hidden_states).unflatten(-1, (3, self.groups, -1))
