@@ -38,7 +38,7 @@ def joint_of(embedding: nn.Module) -> Joint | None:
 
 def look_up(embedding: nn.Module, ids: Tensor, joint: Joint) -> Tensor:
     """What the module gives for these ids; its gradient is added to what the loss left in the joint."""
-    return _Lookup.apply(embedding.weight, embedding, ids, joint)  # type: ignore[no-any-return]
+    return _Lookup.apply(embedding.weight, embedding, ids, joint)
 
 
 class _Lookup(torch.autograd.Function):
