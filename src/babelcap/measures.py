@@ -25,6 +25,8 @@ PARTS: tuple[Part, ...] = ("language", "content", "wording")  # they add up to r
 READINGS: tuple[Reading, ...] = ("raw", "conditioned", "prefix_given", "calibrated", *PARTS)
 # In the signature of `calibrated`. Halves by turns, as they once were, differ in kind: what they gave is not compared.
 CALIBRATED_BY_CHANCE = {"halves": "by chance"}
+# In the signature of captions judged by a world. Once, a thing that was named twice counted as named.
+THINGS_ONE_TO_ONE = {"things": "one to one"}
 PICTURES: tuple[Pictures, ...] = ("own", "shuffled")
 VARIANTS: tuple[Variant, ...] = ("plain", "prefix", "shortlist", "prefix+shortlist")
 # What a reading is over, for titles and axes.

@@ -50,6 +50,86 @@ def test_a_colour_counts_only_on_its_own_object() -> None:
     assert score_caption(every, "en", SCENE).num_colours_right == 0
 
 
+# Two red cubes above a house. Of each language: the cubes are named twice, and stand above themselves.
+CUBES = Scene(
+    things=(Thing(noun="cube", colour="red", count=2), Thing(noun="house", colour="blue")),
+    relation="above",
+    ground="sand",
+)
+TWICE = {
+    "en": "The image shows two red cubes [above/relation] two red [cubes/object].",
+    "de": "Das Bild zeigt zwei rote Würfel [über/relation] zwei roten [Würfeln/object].",
+    "fr": "La photo montre deux cubes rouges [au-dessus de/relation] deux [cubes/object] rouges.",
+    "es": "La imagen muestra dos cubos rojos [encima de/relation] dos [cubos/object] rojos.",
+    "ru": "На картинке изображены два красных куба [над/relation] двумя красными [кубами/object].",
+    "zh": "图为两个红色的方块[上方/relation]的两个红色的[方块/object]。",
+}
+
+
+@pytest.mark.parametrize(("language", "text"), TWICE.items())
+def test_what_is_named_twice_is_there_once(language: str, text: str) -> None:
+    plain, marks = without_brackets(text)
+    score = score_caption(plain, language, CUBES)
+    assert score.well_formed, plain
+    assert (score.num_objects, score.num_objects_right, score.num_objects_invented) == (2, 1, 1)
+    assert (score.num_colours_stated, score.num_colours_right) == (2, 1)
+    assert (score.num_counts_stated, score.num_counts_right) == (2, 1)
+    assert (score.num_places_stated, score.num_places_right) == (1, 0)
+    assert score.num_directions_stated == 0  # the opposite is no more true
+    assert not is_right(score)
+    assert list(mark_caption(plain, language, CUBES)) == marks
+    found = rates([score])
+    assert (found["objects"], found["invented"], found["colours"], found["places"]) == (1 / 2, 1 / 2, 1 / 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "objects", "colours", "sizes", "counts"),
+    [
+        # (right, invented), (right, stated) ... of a red ball left of two big blue houses
+        ("a red ball and a red ball", (1, 1), (1, 2), (0, 0), (1, 2)),
+        ("a red ball and a ball and a ball", (1, 2), (1, 1), (0, 0), (1, 3)),
+        ("two balls and a red ball", (1, 1), (1, 1), (0, 0), (1, 2)),  # the second is the one that is there
+        ("a red ball and a blue ball", (1, 1), (0, 2), (0, 0), (1, 2)),
+        ("two big houses and three blue houses", (1, 1), (0, 1), (1, 1), (1, 2)),  # blue are those that are not there
+        ("a cat and a cat and two blue houses", (1, 2), (1, 1), (0, 0), (1, 1)),
+    ],
+)
+def test_a_thing_is_matched_with_one_mention(
+    text: str, objects: tuple[int, int], colours: tuple[int, int], sizes: tuple[int, int], counts: tuple[int, int]
+) -> None:
+    score = score_caption(f"The image shows {text}.", "en", SCENE)
+    assert (score.num_objects_right, score.num_objects_invented) == objects
+    assert (score.num_colours_right, score.num_colours_stated) == colours
+    assert (score.num_sizes_right, score.num_sizes_stated) == sizes
+    assert (score.num_counts_right, score.num_counts_stated) == counts
+    assert not is_right(score)
+
+
+def test_a_later_sentence_speaks_of_the_same_thing() -> None:
+    text = "The image shows a red ball and two big blue houses. The ball is to the left of the houses."
+    score = score_caption(text, "en", SCENE)
+    assert is_right(score)
+    assert (score.num_objects_right, score.num_objects_invented) == (2, 0)
+    wrong = "The image shows a red ball. The ball is blue."  # one ball, of which two colours are said
+    score = score_caption(wrong, "en", SCENE)
+    assert (score.num_objects_right, score.num_objects_invented) == (1, 0)
+    assert (score.num_colours_right, score.num_colours_stated) == (0, 2)
+    assert [wrong[mark.start : mark.end] for mark in mark_caption(wrong, "en", SCENE)] == ["blue"]
+    # Of two balls the red one is meant by the second sentence, and is there.
+    both = "The image shows a green ball and a red ball. The red ball is on the left."
+    score = score_caption(both, "en", SCENE)
+    assert (score.num_objects_right, score.num_objects_invented) == (1, 1)
+    marks = mark_caption(both, "en", SCENE)
+    assert [(mark.start, mark.end, mark.what) for mark in marks] == [(24, 28, "object")]
+
+
+def test_one_thing_is_not_on_two_sides() -> None:
+    scene = Scene(things=(Thing(noun="ball", colour="red"),), position="left", ground="sand")
+    score = score_caption("The image shows a red ball on the left and a red ball on the right.", "en", scene)
+    assert (score.num_objects_right, score.num_objects_invented) == (1, 1)
+    assert (score.num_places_stated, score.num_places_right) == (1, 0)  # one ball left of another
+
+
 def test_another_language_has_no_content() -> None:
     score = score_caption("Das Bild zeigt einen roten Ball.", "fr", SCENE)
     assert (score.language, score.right_language, score.well_formed, score.num_objects_right) == ("de", False, False, 0)

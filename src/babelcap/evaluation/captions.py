@@ -21,7 +21,16 @@ from babelcap.data.store.store import Corpus
 from babelcap.errors import UserError
 from babelcap.evaluation.splits import choose_split
 from babelcap.jobs.progress import progress
-from babelcap.measures import CHANCE, TRAIN, UNSEEN, VARIANTS, Variant, caption_measure, check_variant
+from babelcap.measures import (
+    CHANCE,
+    THINGS_ONE_TO_ONE,
+    TRAIN,
+    UNSEEN,
+    VARIANTS,
+    Variant,
+    caption_measure,
+    check_variant,
+)
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.generation.core import GenerationCore
 from babelcap.models.generation.requests import GenerationRequest, GenerationSettings
@@ -208,7 +217,7 @@ def _results(
             scores[caption.language].append(caption.score)
     by_pair = {_pair_name(code): rates(found) for code, found in scores.items()}
     num_samples = {_pair_name(code): len(found) for code, found in scores.items()}
-    signature = {"style": str(options.style), "prefix": "cut" if "prefix" in variant else "none"}
+    signature = {"style": str(options.style), "prefix": "cut" if "prefix" in variant else "none"} | THINGS_ONE_TO_ONE
     return [
         caption_result(
             caption_measure(name, variant), split, coverage, {pair: found[rate] for pair, found in by_pair.items()}

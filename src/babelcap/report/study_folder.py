@@ -19,6 +19,7 @@ from babelcap.laws.runs import MAIN
 from babelcap.measures import CAPTION_PREFIX, CHANCE, EVAL, TARGETS, UNSEEN, Reading, caption_measure, loss_measure
 from babelcap.records import RunRecord, find_result, first_problem, initial_losses, read_run_records
 from babelcap.report.gallery_file import GalleryFile, ShownPicture
+from babelcap.report.judging import check_judging
 from babelcap.report.statistics import Estimate, loss_over_seeds, share_over_seeds
 from babelcap.storage import read_text
 
@@ -198,6 +199,7 @@ def read_study(folder: Path) -> Study:
     records = read_run_records(folder / RUNS)
     if not records:
         raise UserError(f"{folder / RUNS}: no runs; a study writes one line a finished run")
+    check_judging(records, folder / RUNS)
     settings = _read(folder / STUDY, StudyFile)
     return Study(
         tuple(sorted(records, key=lambda record: record.run)),

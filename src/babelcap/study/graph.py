@@ -28,7 +28,7 @@ ROOMS: Mapping[str, tuple[str, int]] = {
     "train": ("runs", 1),
     "finetune": ("runs", 1),
     "loss": ("evaluations", 1),
-    "captions": ("evaluations", 1),
+    "captions": ("evaluations", 2),  # things are matched one to one
 }
 
 

@@ -44,16 +44,19 @@ class Claim:
     colour: str | None = None
     size: str | None = None
     count: int | None = None
+    which: int = 0  # of the things of this noun that the text speaks of
 
     def merged(self, other: "Claim") -> "Claim | None":
-        """Both claims in one, where they speak of the same noun and do not contradict each other."""
+        """Both claims in one, where they speak of the same thing and do not contradict each other."""
+        if (self.noun, self.which) != (other.noun, other.which):
+            return None
         values = {}
-        for name in ("noun", "colour", "size", "count"):
+        for name in ("colour", "size", "count"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine is not None and theirs is not None and mine != theirs:
                 return None
             values[name] = theirs if mine is None else mine
-        return Claim(**values)
+        return replace(self, **values)
 
 
 @dataclass(frozen=True)
@@ -78,38 +81,56 @@ DEFINITE_KINDS = frozenset({
 })  # fmt: skip
 
 
-def sentence_claims(sentence: Sentence) -> Claims:
-    counted = sentence.kind not in DEFINITE_KINDS
-    things = frozenset(
-        Claim(mention.noun, mention.colour, mention.size, mention.count if counted else None)
-        for mention in sentence.mentions
-    )
-    places = frozenset([(sentence.mentions[0].noun, sentence.place)] if sentence.place and sentence.mentions else [])
-    relations = frozenset(
-        [canonical_relation(sentence.relation, sentence.mentions[0].noun, sentence.mentions[1].noun)]
-        if sentence.relation
-        else []
-    )
-    return Claims(things, places, relations, frozenset([sentence.ground] if sentence.ground else []))
-
-
 def text_claims(sentences: Iterable[Sentence]) -> Claims:
-    """The claims of several sentences: what is said of one noun in different sentences is put together."""
+    """The claims of several sentences: what is said of one thing in different sentences is put together."""
     things: list[Claim] = []
-    places: frozenset[tuple[str, str]] = frozenset()
-    relations: frozenset[tuple[str, str, str]] = frozenset()
-    grounds: frozenset[str] = frozenset()
+    places: set[tuple[str, str]] = set()
+    relations: set[tuple[str, str, str]] = set()
+    grounds: set[str] = set()
     for sentence in sentences:
-        claims = sentence_claims(sentence)
-        for claim in sorted(claims.things, key=str):
-            add_claim(things, claim)
-        places |= claims.places
-        relations |= claims.relations
-        grounds |= claims.grounds
-    return Claims(frozenset(things), places, relations, grounds)
+        nouns = [mention.noun for mention in sentence.mentions]
+        counted = sentence.kind not in DEFINITE_KINDS
+        add_claims(
+            things,
+            [
+                Claim(mention.noun, mention.colour, mention.size, mention.count if counted else None)
+                for mention in sentence.mentions
+            ],
+        )
+        if sentence.place and nouns:
+            places.add((nouns[0], sentence.place))
+        if sentence.relation:
+            relations.add(canonical_relation(sentence.relation, nouns[0], nouns[1]))
+        if sentence.ground:
+            grounds.add(sentence.ground)
+    return Claims(frozenset(things), frozenset(places), frozenset(relations), frozenset(grounds))
 
 
-def add_claim(things: list[Claim], claim: Claim) -> None:
+def add_claims(things: list[Claim], said: Iterable[Claim]) -> list[Claim]:
+    """Adds one sentence to what is known of things, and gives its claims with the thing that each is of.
+
+    A sentence names each of its things once: "two cubes above two cubes" speaks of two things. A later sentence speaks
+    of the same ones again, of the first that it does not contradict, or else of the first that is left.
+    """
+    named: list[Claim] = []
+    for claim in said:
+        taken = {other.which for other in named if other.noun == claim.noun}
+        known = {other.which for other in things if other.noun == claim.noun}
+        free = sorted(known - taken) or [len(known | taken)]
+        fits = [which for which in free if _fits(things, replace(claim, which=which))]
+        named.append(replace(claim, which=(fits or free)[0]))
+    for claim in named:
+        _add_claim(things, claim)
+    return named
+
+
+def _fits(things: list[Claim], claim: Claim) -> bool:
+    """Whether nothing that is known of its thing contradicts a claim."""
+    known = [other for other in things if (other.noun, other.which) == (claim.noun, claim.which)]
+    return all(other.merged(claim) is not None for other in known)
+
+
+def _add_claim(things: list[Claim], claim: Claim) -> None:
     for index, known in enumerate(things):
         merged = known.merged(claim)
         if merged is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from babelcap.world.inverse import sentence_spans
 from babelcap.world.lexicon import WORD, Entry, languages_of_word, lexicon, singular_words, split
-from babelcap.world.meaning import Claim, Claims, add_claim, canonical_relation
+from babelcap.world.meaning import Claim, Claims, add_claims, canonical_relation
 from babelcap.world.realise import GRAMMARS
 from babelcap.world.scenes import SIDES
 
@@ -104,8 +104,7 @@ def parse_text(text: str, language: str) -> Claims:
     where: set[tuple[str, ...]] = set()
     grounds: set[str] = set()
     for reading in read_text(text, language):
-        for said in reading.nouns:
-            add_claim(things, said.claim)
+        add_claims(things, [said.claim for said in reading.nouns])
         grounds |= {word.value for word in reading.grounds}
         where |= {said_where.claim for said_where in reading.where}
     places = frozenset((noun, place) for noun, place in (claim for claim in where if len(claim) == 2))
@@ -164,7 +163,7 @@ def _relations(reading: Reading, language: str) -> list[Where]:
         else:
             # ball left of house; left of house is ball
             pair = (before[-1], after[0]) if before and after else tuple(after[1::-1])
-        if len(pair) == 2 and pair[0] != pair[1]:
+        if len(pair) == 2:
             found.append(Where(canonical_relation(word.value, pair[0], pair[1]), (word,)))
     return found
 
@@ -173,26 +172,27 @@ def _places(reading: Reading) -> list[Where]:
     """Positions; but two things on opposite sides stand in the relation that this makes."""
     placed = _placed(reading)
     opposite = [
-        Where((relation, first, second), (here, there))
-        for first, here in placed.items()
-        for second, there in placed.items()
+        Where((relation, first.noun.value, second.noun.value), (here, there))
+        for first, here in placed
+        for second, there in placed
         for relation in ("left_of", "above")
         if (here.value, there.value) == SIDES[relation]
     ]
-    return opposite or [Where((noun, place.value), (place,)) for noun, place in placed.items()]
+    return opposite or [Where((said.noun.value, place.value), (place,)) for said, place in placed]
 
 
-def _placed(reading: Reading) -> dict[str, Word]:
-    """noun -> position. A sentence that opens with a place names the thing after it, else the thing before it."""
+def _placed(reading: Reading) -> list[tuple[Said, Word]]:
+    """Things and positions. A sentence that opens with a place names the thing after it, else the thing before it."""
     if not reading.places or not reading.nouns:
-        return {}
+        return []
     place_first = reading.places[0].start < reading.nouns[0].noun.start
-    found: dict[str, Word] = {}
+    found: dict[int, tuple[Said, Word]] = {}
     for place in reading.places:
-        near = [said.noun.value for said in reading.nouns if (said.noun.start > place.start) == place_first]
+        near = [said for said in reading.nouns if (said.noun.start > place.start) == place_first]
         if near:
-            found.setdefault(near[0] if place_first else near[-1], place)
-    return found
+            said = near[0] if place_first else near[-1]
+            found.setdefault(said.noun.start, (said, place))
+    return list(found.values())
 
 
 def guess_language(text: str) -> str | None:

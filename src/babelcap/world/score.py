@@ -7,22 +7,28 @@ says which words of a caption are wrong.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from babelcap.coverage import Style
 from babelcap.records import Record
 from babelcap.world.inverse import parse_strict
-from babelcap.world.meaning import Claims, canonical_relation, text_claims
+from babelcap.world.meaning import Claim, Claims, add_claims, canonical_relation, text_claims
 from babelcap.world.message import plan_caption
 from babelcap.world.parser import Said, guess_language, parse_text, read_text
 from babelcap.world.scenes import OPPOSITE, Scene, Thing, generator
 
+ATTRIBUTES = ("colour", "size", "count")
 BLIND_DIRECTION = 0.5  # of a statement and its opposite, one of which is true
 
 
 class CaptionScore(Record):
-    """Counts of one caption; `*_stated` are said of objects that are in the scene, `*_right` of these are true."""
+    """Counts of one caption.
+
+    Objects are matched one to one with those of the scene: of "a ball and a ball" one is right where there is a ball,
+    the other is invented. `*_stated` are said of objects whose noun is in the scene; `*_right` of these are true, and
+    said of the object that is there.
+    """
 
     language: str | None = None  # as guessed from the words
     right_language: bool = False
@@ -62,25 +68,23 @@ def score_caption(text: str, language: str, scene: Scene, *, prefix: str = "") -
 
 def score_claims(claims: Claims, scene: Scene) -> CaptionScore:
     things = {thing.noun: thing for thing in scene.things}
-    named = {claim.noun for claim in claims.things}
-    attributes: dict[str, list[bool]] = {"colour": [], "size": [], "count": []}
+    named = {(claim.noun, claim.which) for claim in claims.things}
+    present = _present(claims.things, things)
+    attributes: dict[str, list[bool]] = {name: [] for name in ATTRIBUTES}
     for claim in claims.things:
-        thing = things.get(claim.noun)
-        if thing is not None:
-            for name, right in attributes.items():
-                stated = getattr(claim, name)
-                if stated is not None:
-                    right.append(stated == getattr(thing, name))
+        if claim.noun in things:
+            for name, is_true in _attributes(claim, things[claim.noun]).items():
+                attributes[name].append(is_true and present[claim.noun] == claim.which)
     where = [claim for claim in (*claims.places, *claims.relations) if _is_judged(claim, scene)]
     places = [_is_where(claim, scene) for claim in where]
     directions = [_is_where(claim, scene) for claim in where if any(_is_where(c, scene) for c in _both_ways(claim))]
     grounds = [ground == scene.ground for ground in claims.grounds]
     return CaptionScore(
         num_objects=len(things),
-        num_objects_right=len(named & set(things)),
-        num_objects_invented=len(named - set(things)),
+        num_objects_right=len(present),
+        num_objects_invented=len(named) - len(present),
         num_colours_stated=len(attributes["colour"]),
-        num_colours_right=_colours_right(claims, things),
+        num_colours_right=_colours_right(claims, things, present),
         num_sizes_stated=len(attributes["size"]),
         num_sizes_right=sum(attributes["size"]),
         num_counts_stated=len(attributes["count"]),
@@ -94,12 +98,28 @@ def score_claims(claims: Claims, scene: Scene) -> CaptionScore:
     )
 
 
-def _colours_right(claims: Claims, things: dict[str, Thing]) -> int:
+def _present(claims: Iterable[Claim], things: Mapping[str, Thing]) -> dict[str, int]:
+    """noun -> which of the things of this noun that are named is the one in the scene: the one that most is true of."""
+    true: dict[str, Counter[int]] = {}
+    for claim in claims:
+        if claim.noun in things:
+            true.setdefault(claim.noun, Counter())[claim.which] += sum(_attributes(claim, things[claim.noun]).values())
+    return {noun: max(sorted(found), key=found.__getitem__) for noun, found in true.items()}
+
+
+def _attributes(claim: Claim, thing: Thing) -> dict[str, bool]:
+    """Of what is said of a thing, whether it is true."""
+    stated = {name: getattr(claim, name) for name in ATTRIBUTES}
+    return {name: value == getattr(thing, name) for name, value in stated.items() if value is not None}
+
+
+def _colours_right(claims: Claims, things: Mapping[str, Thing], present: Mapping[str, int]) -> int:
     """Objects that are given their colour and no other: naming every colour of one object earns nothing."""
     right = 0
-    for noun, thing in things.items():
-        stated = {claim.colour for claim in claims.things if claim.noun == noun} - {None}
-        right += stated == {thing.colour}
+    for noun, which in present.items():
+        colours = {(claim.colour, claim.which) for claim in claims.things if claim.noun == noun and claim.colour}
+        is_only_one = {colour for colour, _ in colours} == {things[noun].colour}
+        right += is_only_one and (things[noun].colour, which) in colours
     return right
 
 
@@ -142,9 +162,14 @@ def mark_caption(text: str, language: str, scene: Scene) -> tuple[Mark, ...]:
         return ()
     things = {thing.noun: thing for thing in scene.things}
     marks: set[Mark] = set()
-    for reading in read_text(text, language):
-        for said in reading.nouns:
-            marks |= _marks_of_thing(said, things.get(said.noun.value))
+    readings = read_text(text, language)
+    known: list[Claim] = []
+    named = [add_claims(known, [said.claim for said in reading.nouns]) for reading in readings]
+    present = _present(known, things)
+    for reading, claims in zip(readings, named, strict=True):
+        for said, claim in zip(reading.nouns, claims, strict=True):
+            is_there = present.get(claim.noun) == claim.which
+            marks |= _marks_of_thing(said, things[claim.noun] if is_there else None)
         for where in reading.where:
             if _is_judged(where.claim, scene) and not _is_where(where.claim, scene):
                 marks |= {Mark(word.start, word.end, "relation") for word in where.words}
