@@ -10,7 +10,7 @@ from babelcap.coverage import Style
 from babelcap.world.grammar.caption_rules import CAPTIONS
 from babelcap.world.grammar.web import WEB
 from babelcap.world.inverse import parse_strict
-from babelcap.world.meaning import Claim, Claims, Sentence, text_claims
+from babelcap.world.meaning import Claims, Sentence, text_claims
 from babelcap.world.message import mention, plan_caption, plan_web
 from babelcap.world.parser import guess_language, parse_text
 from babelcap.world.realise import GRAMMARS, grammar_of, realise, required_slots, templates
@@ -18,7 +18,7 @@ from babelcap.world.scenes import draw_scene, generator
 
 
 def without_counts(claims: Claims) -> tuple[object, ...]:
-    things = frozenset(Claim(claim.noun, claim.colour, claim.size) for claim in claims.things)
+    things = frozenset(replace(claim, count=None) for claim in claims.things)
     return things, claims.places, claims.relations, claims.grounds
 
 
