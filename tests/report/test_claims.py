@@ -251,3 +251,19 @@ def test_claims_are_of_a_cell_with_enough_seeds(records: list[RunRecord]) -> Non
     alone = Study((shown.records[0], larger)).headline()
     assert alone is not None
     assert alone.key.size == "micro-gemma-xl"
+
+
+def test_claims_are_of_a_size_that_has_controls(records: list[RunRecord]) -> None:
+    """A little larger, of another family, with as many seeds, but with nothing to be held against."""
+    shown = Study(tuple(records)).headline()
+    assert shown is not None
+    assert shown.key.size == "micro-gemma-l"
+    larger = [
+        record.model_copy(update={"run": f"larger.s{record.seed}", "size": "micro-florence-l", "P": record.P + 1})
+        for record in shown.records
+    ]
+    assert Study((*records, *larger)).headline() == shown
+    without = [record for record in records if record.kind not in ("no-translation", "unfit-translation")]
+    taken = Study((*without, *larger)).headline()
+    assert taken is not None
+    assert taken.key.size == "micro-florence-l"

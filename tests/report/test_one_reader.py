@@ -51,7 +51,7 @@ def test_the_shipped_laws_are_those_of_the_shipped_records(laws: StudyLaws) -> N
 
 
 def test_a_law_of_the_report_has_the_main_runs_of_one_family(laws: StudyLaws) -> None:
-    """Not the 128 that controls, fine-tuned runs and both families would give."""
+    """Not the 140 that controls, fine-tuned runs and both families would give."""
     law = laws.get("prefix_given", "UC", "pst")
     assert law is not None
     assert law.fitted is not None

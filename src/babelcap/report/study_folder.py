@@ -146,16 +146,19 @@ class Study:
     def headline(self) -> Cell | None:
         """The largest model at its largest budget that was run with enough seeds, or with most, where none has enough.
 
-        Of several bases the one with most seeds, then the lowest T.
+        What has controls to be held against goes before a larger model without. Of several bases the one with most seeds,
+        then the lowest T.
         """
         cells = self.cells(MAIN)
         if not cells:
             return None
         with_captions = [cell for cell in cells if any(has_captions(record) for record in cell.records)] or cells
+        controlled = {cell.key[1:] for cell in self.cells(*CONTROLS)}
         return max(
             with_captions,
             key=lambda cell: (
                 min(len(cell.records), SEEDS_TARGET),
+                cell.key[1:] in controlled,
                 cell.records[0].P,
                 cell.key.S,
                 len(cell.records),
