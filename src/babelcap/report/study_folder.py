@@ -146,8 +146,8 @@ class Study:
     def headline(self) -> Cell | None:
         """The largest model at its largest budget that was run with enough seeds, or with most, where none has enough.
 
-        What has controls to be held against goes before a larger model without. Of several bases the one with most seeds,
-        then the lowest T.
+        What has controls to be held against goes before a larger model without. Of several bases the one with most
+        seeds, then the lowest T.
         """
         cells = self.cells(MAIN)
         if not cells:
