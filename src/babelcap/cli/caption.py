@@ -55,6 +55,9 @@ class Generation:
     )
     encoder_tokenizer: str = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
     decoder_tokenizer: str = typer.Option(None, help="Folder or hub id, where it does not lie beside the model.")
+    features: Path = typer.Option(
+        None, help="Keep what the vision tower gives for each image in this folder; the next call needs no tower."
+    )
     output: Path = typer.Option(
         None, "--output", "-o", help="File of JSON lines; what is in it already is not computed again."
     )
@@ -153,7 +156,7 @@ def _results(options: dict[str, Any], what: str, total: int) -> "ResultLines":
     from babelcap.cli.result_lines import ResultLines
     from babelcap.storage import MANIFEST, file_sha256
 
-    without = {"language", "batch_size", "device", "output", "json_output"}
+    without = {"language", "batch_size", "device", "features", "output", "json_output"}
     settings = {name: value for name, value in options.items() if name not in without}
     if settings["quantise"] is None:
         del settings["quantise"]  # what was written before there was such a choice is not of other settings
@@ -211,7 +214,10 @@ def _load(options: dict[str, Any]) -> "CaptionPipeline":
     from babelcap.models import load
 
     names = ("device", "dtype", "quantise", "image_size_px", "encoder_tokenizer", "decoder_tokenizer")
-    return load(options["model"], **{name: options[name] for name in names})
+    pipeline = load(options["model"], **{name: options[name] for name in names})
+    if options["features"] is not None:
+        pipeline.keep_features(options["features"])
+    return pipeline
 
 
 def _checked_codes(options: dict[str, Any], task: str) -> list[str]:

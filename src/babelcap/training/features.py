@@ -22,21 +22,20 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from babelcap.data.feed import images
 from babelcap.data.feed.batches import BatchConfig
 from babelcap.data.store.index import CorpusIndex
 from babelcap.errors import BadSample, UserError
 from babelcap.models.network.captioner import Captioner
+from babelcap.models.network.tower import tower_settings, weights_hash
 from babelcap.storage import RememberedChecksums, file_sha256, locked, text_sha256
 from babelcap.training.feature_files import FeatureFolder, TarFeatures
 from babelcap.training.parallel import World
 
 CODE_VERSION = 3  # of this file and of what the tower's code computes: raise it where results change
 IMAGES_AT_ONCE = 16  # the maps of a whole block would be gigabytes, mapped anew for each layer
-# Of a tower's settings: what says nothing about its results, as its weights' type is known from them.
-NO_MATTER = {"dtype", "torch_dtype", "transformers_version"}
 
 
 class FeatureStore:
@@ -95,31 +94,14 @@ def open_features(
 def feature_key(model: Captioner, config: BatchConfig) -> str:
     """Names all that the features of an image depend on beside the image."""
     encoder = model.encoder
-    tower = [_that_matter(value) for value in encoder.config.tower_settings]
     depends_on = {
         "code": [CODE_VERSION, file_sha256(str(images.__file__)), PIL.__version__],
-        "tower": tower,
+        "tower": tower_settings(encoder),
         "weights": weights_hash(encoder.image_modules()),
         "image": [config.image_size_px, config.image_mean, config.image_std],
         "type": "float32",
     }
     return f"{text_sha256(depends_on)[:16]}-{config.image_size_px}px"
-
-
-def _that_matter(settings: Any) -> Any:
-    """Settings without those that say nothing about results."""
-    if isinstance(settings, dict):
-        return {name: value for name, value in settings.items() if name not in NO_MATTER}
-    return settings
-
-
-def weights_hash(modules: list[nn.Module]) -> str:
-    digest = hashlib.sha256()
-    for module in modules:
-        for name, tensor in sorted(module.state_dict().items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _tar_files(index: CorpusIndex, folder: Path, place: Path, world: World) -> list[TarFeatures]:

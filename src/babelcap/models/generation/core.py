@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from babelcap.coverage import Coverage, Pair, Style
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.processor import CaptionProcessor, image_name
 from babelcap.models.generation.generate import PlannedSearch, after_end
+from babelcap.models.generation.kept_features import KeptFeatures
 from babelcap.models.generation.packing import encoder_products
 from babelcap.models.generation.preparing import (
     EncodedImage,
@@ -45,6 +47,11 @@ class GenerationCore:
     ) -> None:
         self.model, self.processor, self.coverage = model, processor, coverage
         self.builder = ResultBuilder(model, processor, coverage, identify_language=identify_language)
+        self.kept_features: KeptFeatures | None = None
+
+    def keep_features(self, folder: str | Path) -> None:
+        """Image tokens are kept in this folder from now on, and taken from it where they are there."""
+        self.kept_features = KeptFeatures(folder, self.model)
 
     def generate(
         self,
@@ -230,10 +237,20 @@ class GenerationCore:
                 encoded[key] = EncodedImage(image)
             except UserError as error:
                 encoded[key] = EncodedImage(image, error=error)
-        if pixels:
-            tokens = self.encode_pixels(torch.stack(list(pixels.values())))
-            for key, found in zip(pixels, tokens, strict=True):
-                encoded[key] = encoded[key]._replace(features=found)
+        for key, found in self._image_tokens(pixels).items():
+            encoded[key] = encoded[key]._replace(features=found)
+
+    def _image_tokens(self, pixels: dict[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+        """Those that are kept, and what the tower gives for the others."""
+        kept = self.kept_features.read(pixels) if self.kept_features is not None else {}
+        found = {key: tokens.to(self.model.device) for key, tokens in kept.items()}
+        others = {key: image for key, image in pixels.items() if key not in found}
+        if others:
+            computed = dict(zip(others, self.encode_pixels(torch.stack(list(others.values()))), strict=True))
+            if self.kept_features is not None:
+                self.kept_features.write(others, computed)
+            found |= computed
+        return found
 
     @torch.no_grad()
     def encode_pixels(self, pixels: Tensor) -> Tensor:
