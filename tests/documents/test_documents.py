@@ -142,7 +142,7 @@ def test_troubleshooting_quotes_messages_that_exist_and_has_every_room() -> None
     text = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     source = "\n".join(
         "".join(part for part in re.split(r"\{[^{}]*\}", message.text) if part) for message in messages()
-    ) + (REPOSITORY / "src" / "babelcap" / "cli" / "__init__.py").read_text(encoding="utf-8")
+    ) + (REPOSITORY / "src" / "babelcap" / "errors.py").read_text(encoding="utf-8")
     quoted = re.findall(r"^\| \"(.+?)\" \|", text, re.M)
     assert len(quoted) > 40
     for message in quoted:
