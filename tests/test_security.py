@@ -10,6 +10,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "babelcap"
 MODULES = sorted(SOURCE.rglob("*.py"))
 # An error that a worker raised, sent through pickle and back at once to see that it can be sent; nothing from outside.
 OWN_PICKLE = {"jobs/shards.py"}
+# Imported for the name of an error alone: its calls are looked at below.
+NAMES_PICKLE = OWN_PICKLE | {"models/checkpoints/pickled.py"}
 
 RUN_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml", "code", "pty"}
 
@@ -60,6 +62,6 @@ def test_nothing_that_is_read_can_run_code(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_module_that_runs_what_it_reads_is_imported(path: Path) -> None:
     found = set(imports(path))
-    assert str(path.relative_to(SOURCE)) in OWN_PICKLE or not RUN_CODE & {name.partition(".")[0] for name in found}
+    assert str(path.relative_to(SOURCE)) in NAMES_PICKLE or not RUN_CODE & {name.partition(".")[0] for name in found}
     # Under another name, the calls above would not be recognised.
     assert not {"torch.load", "os.system", "os.popen", "subprocess.run", "subprocess.Popen"} & found

@@ -147,14 +147,14 @@ def test_runs_are_chosen_by_kind_family_and_field() -> None:
     runs = Path(__file__).parents[2] / "results" / "small" / "runs.jsonl"
     done = call("fit", runs, "--where", "base=balanced", "--where", "seed=0", "--json")
     assert json.loads(done.stdout)["num_points"] == 21
-    assert "58 of another base, 40 of another seed" in json.loads(done.stdout)["extra"]["points"]
+    assert "70 of another base, 40 of another seed" in json.loads(done.stdout)["extra"]["points"]
     without = json.loads(call("fit", runs, "--where", "size!=micro-gemma-xl", "--json").stdout)
     assert without["num_points"] == 88
     assert "5 of another size" in without["extra"]["points"]
     done = call("fit", runs, "--where", "colour!=red")
     assert (done.exit_code, "no field" in done.stderr) == (2, True)
     both = json.loads(call("fit", runs, "--family", "all", "--json").stdout)
-    assert both["num_points"] == 119
+    assert both["num_points"] == 131
     done = call("fit", runs, "--kind", "finetuned")
     assert done.exit_code == 2  # three seeds of one run are no law
     assert len(done.stderr.strip().splitlines()) == 1
