@@ -12,7 +12,7 @@ from babelcap.study.cells import grid_cells
 from babelcap.study.config import StudyConfig, load_study
 from babelcap.study.estimate import Estimate, estimate_steps, measured_rates, wall_seconds
 from babelcap.study.gallery import shown_runs
-from babelcap.study.graph import Step, ahead
+from babelcap.study.graph import DONE, Step, ahead, read_done, write_done
 from babelcap.study.grid import study_graph
 from babelcap.study.overview import describe_study
 from babelcap.training.config import TrainConfig
@@ -211,6 +211,14 @@ def test_shipped_configurations_make_a_graph(name: str) -> None:
     assert len({run.name for run in graph.runs}) == len(graph.runs)
     assert len({step.folder for step in graph.steps}) == len(graph.steps)
     assert len({step.name for step in graph.steps}) == len(graph.steps)
+
+
+def test_a_step_whose_seal_is_damaged_is_not_done(tmp_path: Path) -> None:
+    write_done(tmp_path, {"hash": "h", "units": 3})
+    assert read_done(tmp_path, "h") is not None
+    path = tmp_path / DONE
+    path.write_text(path.read_text(encoding="utf-8").replace('"sha256"', '"Sha256"'), encoding="utf-8")
+    assert read_done(tmp_path, "h") is None
 
 
 def test_dry_run_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from babelcap.storage import read_json, write_json
 from babelcap.study import slurm
 from babelcap.study.config import StudyConfig
 from babelcap.study.cost import cluster_of, step_costs
-from babelcap.study.graph import DONE
+from babelcap.study.graph import write_done
 from babelcap.study.grid import study_graph
 from babelcap.study.overview import describe_study, show_costs
 from babelcap.training.config import TrainConfig
@@ -69,7 +69,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(tiny: Tiny, queue: Queue)
     assert slurm.submit_study(config) == {}
     steps = {step.name: step for step in study_graph(config).steps}
     world = next(name for name in steps if name == "world main")
-    write_json(study / steps[world].folder / DONE, {"hash": steps[world].hash})
+    write_done(study / steps[world].folder, {"hash": steps[world].hash})
     failed = "train micro-gemma-s.balanced.s0"
     for name, job in first.items():  # what depends on a failed job is cancelled by Slurm
         queue.states[job] = "FAILED" if name == failed else "CANCELLED" if "balanced.s0" in name else "RUNNING"

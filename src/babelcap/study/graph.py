@@ -101,7 +101,7 @@ def read_done(folder: Path, step_hash: str) -> dict[str, Any] | None:
     """What a step left when it was done; None where it is not, or where that or its results are damaged."""
     path = folder / DONE
     try:
-        values = unsealed(read_json_object(path), path, required=False) if path.is_file() else {}
+        values = unsealed(read_json_object(path), path) if path.is_file() else {}
     except UserError:
         return None
     files = values.get("files", {})
