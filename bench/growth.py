@@ -74,7 +74,7 @@ def makers() -> Iterator[dict[str, tuple[Make, tuple[int, ...]]]]:
         yield {
             "indexing": (indexing(Path(name)), (1_000, 2_000, 4_000, 8_000, 16_000)),
             "sampling": (sampling, (2**14, 2**16, 2**18, 2**20)),
-            # from where the words no longer fit a core's cache: below that a caption costs less, and slopes look steep
+            # larger than for the others, so that a run takes long enough to be measured
             "scoring": (scoring, (2_000, 4_000, 8_000, 16_000)),
             "aligning": (aligning, (8_000, 16_000, 32_000, 64_000)),
             "fitting": (fitting, (50, 100, 200, 400, 800)),
