@@ -29,6 +29,7 @@ NUMBERS = [
     "sixteen",
     "seventeen",
     "eighteen",
+    "nineteen",
 ]
 
 

@@ -88,5 +88,5 @@ def test_from_parts_to_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert any("Gemma Terms of Use" in line for line in said)
     photo = sorted((shared / "data" / "photos").glob("*.jpg"))[0]
     results = load("photos").caption([photo], ["fr", "zh"], num_beams=1, max_new_tokens=16)
-    assert [result.prefix for result in results] == ["La photo montre", results[1].prefix]
-    assert all(len(result.text) > len(result.prefix) for result in results)
+    assert [result.prefix for result in results] == ["Légende de la photo :", "照片中，"]  # the bridge's own
+    assert all(result.is_in_language for result in results)

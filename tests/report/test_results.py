@@ -60,6 +60,6 @@ def test_the_gallery_marks_what_the_world_says_is_wrong() -> None:
                 assert caption.language_right
                 assert not marks
     captions = [caption for picture in gallery.pictures for caption in picture.captions]
-    boat = next(caption for caption in captions if caption.text.startswith("La imagen muestra un barco marrón bajo"))
-    wrong = [boat.text[start:end] for start, end, _ in boat.marks or ()]
-    assert (boat.right, wrong) == (False, ["un", "a la izquierda"])  # there are three, at the top
+    car = next(caption for caption in captions if caption.text.startswith("La imagen muestra un pequeño coche marrón"))
+    wrong = [car.text[start:end] for start, end, _ in car.marks or ()]
+    assert (car.right, wrong) == (False, ["marrón", "a la izquierda"])  # it is red, and not on the left

@@ -1,5 +1,6 @@
 """A whole study in small: what it leaves, that it survives being killed, and that a second run does nothing."""
 
+import gzip
 import json
 import os
 import shutil
@@ -18,10 +19,11 @@ from babelcap.errors import UserError
 from babelcap.laws.ahead import read_prediction
 from babelcap.laws.judged import judge
 from babelcap.measures import LOSS
-from babelcap.records import RunRecord, find_result, read_run_records
+from babelcap.records import RunRecord, find_result, read_run_records, write_run_records
 from babelcap.storage import locked, read_json, write_json
 from babelcap.study.config import StudyConfig
 from babelcap.study.grid import study_graph
+from babelcap.study.kept import KEPT, keep_study, read_kept_captions, rejudge
 from babelcap.study.local import JOBS, claimed, remove_leftovers, run_study
 from babelcap.study.overview import describe_study
 from babelcap.study.prediction import predict_study
@@ -133,6 +135,40 @@ def test_gallery_laws_and_timing(finished: Path) -> None:
     timing = read_json(finished / "timing.json")
     assert {step["kind"] for step in timing["steps"]} == set(timing["core_seconds"])
     assert len(timing["sessions"]) == 1
+
+
+def test_what_is_kept_of_it_can_be_judged_anew(finished: Path, values_of: Values, tmp_path: Path) -> None:
+    """Damaged rates become what the captions say again; losses, chance and the benchmarks' twins stay as they were."""
+    config = build_config(StudyConfig, values_of(finished))
+    assert keep_study(config, tmp_path / "kept")[-1] == KEPT
+    records = read_run_records(tmp_path / "kept" / "runs.jsonl")
+    kept = read_kept_captions(tmp_path / "kept" / KEPT)
+    assert {line.run for line in kept} == {record.run for record in records}
+    same = rejudge(tmp_path / "kept")
+    assert (same.num_changed, same.num_runs) == (0, 0)
+    assert comparable(tmp_path / "kept") == comparable(finished)
+    assert read_json(tmp_path / "kept" / "gallery.json") == read_json(finished / "gallery.json")
+
+    wrong = [record.model_copy(deep=True) for record in records]
+    judged = next(result for result in wrong[0].results if result.measure == "captions/language/prefix")
+    judged.per_pair["caption-es"] = 0.123
+    write_run_records(tmp_path / "kept" / "runs.jsonl", wrong)
+    gallery = read_json(tmp_path / "kept" / "gallery.json")
+    gallery["pictures"][0]["captions"][0]["right"] = None
+    write_json(tmp_path / "kept" / "gallery.json", gallery)
+    mended = rejudge(tmp_path / "kept")
+    assert (mended.num_changed, mended.num_runs) == (1, 1)
+    assert comparable(tmp_path / "kept") == comparable(finished)
+    assert read_json(tmp_path / "kept" / "gallery.json") == read_json(finished / "gallery.json")
+
+    write_run_records(tmp_path / "kept" / "runs.jsonl", records[1:])
+    with pytest.raises(UserError, match="has no record of"):
+        rejudge(tmp_path / "kept")
+    (tmp_path / "kept" / KEPT).write_bytes(gzip.compress(b'{"run": "x"}\n'))
+    with pytest.raises(UserError, match=r"captions.jsonl.gz:1: world_seed"):
+        rejudge(tmp_path / "kept")
+    with pytest.raises(UserError, match="run the study to its end first"):
+        keep_study(config.model_copy(update={"output": tmp_path / "none"}), tmp_path / "other")
 
 
 def test_a_second_run_does_nothing_and_a_change_only_its_own(finished: Path, start: Start, values_of: Values) -> None:

@@ -29,7 +29,7 @@ READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
     ),
     "predictions, records, studies": (
         results.prediction_folder, results.scored_prediction, results.predicted_runs, results.study_timing,
-        results.kept_captions,
+        results.kept_captions, results.kept_study,
     ),
 }  # fmt: skip
 # Those that have attacks of their own in `tests/attack`, and only in `make torture` are treated like the others.

@@ -1,5 +1,6 @@
 """Readers of what is asked, answered, scored and predicted, and of what a study keeps."""
 
+import shutil
 from pathlib import Path
 
 import planted
@@ -12,9 +13,13 @@ from babelcap.evaluation.tables.build import build_tables
 from babelcap.evaluation.tables.formats import format_tables
 from babelcap.laws.ahead import read_prediction
 from babelcap.laws.judged import judge
-from babelcap.records import read_run_records
+from babelcap.records import read_run_records, write_run_records
+from babelcap.storage import read_json_object
 from babelcap.study.estimate import measured_rates, read_timing, write_timing
+from babelcap.study.kept import KEPT, read_kept_captions, rejudge, write_kept_captions
 from torture.readers.target import RESULTS, Target, put_json
+
+KEPT_RUN = "micro-gemma-xs.balanced.s0.b000100"
 
 
 def item_file(folder: Path) -> Target:
@@ -88,3 +93,24 @@ def kept_captions(folder: Path) -> Target:
     path = folder / "captions.jsonl"
     KeptCaptions(path, asked).add({"fr": {"1": "un chien", "2": "un chat"}, "zh": {"1": "一只狗"}})
     return Target([path], lambda out: KeptCaptions(path, asked))
+
+
+def kept_study(folder: Path) -> Target:
+    """As `study rejudge` reads it: settings, captions, records, gallery."""
+    study, kept = RESULTS, folder / "kept"
+    shutil.copytree(study, kept, ignore=shutil.ignore_patterns("*.csv", "laws.json", "timing.json", "prediction.json"))
+    (record,) = [found for found in read_run_records(study / "runs.jsonl") if found.run == KEPT_RUN]
+    write_run_records(kept / "runs.jsonl", [record])
+    lines = [
+        line for line in read_kept_captions(study / KEPT) if line.run == KEPT_RUN and line.language in ("es", "zh")
+    ]
+    few = [line.model_copy(update={"captions": dict(list(line.captions.items())[:2])}) for line in lines]
+    write_kept_captions(kept / KEPT, few)
+    gallery = read_json_object(study / "gallery.json")
+    put_json(kept / "gallery.json", {"pictures": gallery["pictures"][:1]})
+
+    def read(out: Path) -> None:
+        shutil.copytree(kept, out / "kept")
+        rejudge(out / "kept")
+
+    return Target(sorted(kept.iterdir()), read)

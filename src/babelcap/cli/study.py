@@ -187,6 +187,49 @@ def _percent(error: float | None) -> str:
     return "-" if error is None else f"{100 * error:.1f} %"
 
 
+@group.command()
+def keep(
+    config: Path = CONFIG,
+    overrides: list[str] = OVERRIDES,
+    output: Path = typer.Option(..., "--output", "-o", help="Folder for what is kept."),
+    json_output: bool = JSON,
+) -> None:
+    """Keep what an ended study is judged by: records, settings, gallery, laws, times, and every caption.
+
+    A few megabytes in place of gigabytes of checkpoints. `babelcap report build` makes the page of it, and `babelcap
+    study rejudge` judges its captions anew when the rule has changed.
+
+    \b
+    babelcap study keep configs/study/small.toml -o results/small
+    """
+    from babelcap.study.kept import keep_study
+
+    names = keep_study(_load(config, overrides), output)
+    typer.echo(json.dumps({"folder": str(output), "files": names}) if json_output else f"{output}: {', '.join(names)}")
+
+
+@group.command()
+def rejudge(
+    folder: Path = typer.Argument(help="Folder of `babelcap study keep`.", show_default=False),
+    json_output: bool = JSON,
+) -> None:
+    """Judge the captions of a kept study by today's rule, and write its records and gallery anew; nothing is trained.
+
+    \b
+    babelcap study rejudge results/small
+    """
+    from babelcap.study.kept import rejudge as judge_anew
+
+    found = judge_anew(folder)
+    if json_output:
+        typer.echo(json.dumps(found._asdict()))
+        return
+    typer.echo(
+        f"{found.num_captions:,} captions judged: {found.num_changed} values of {found.num_runs} runs are others now; "
+        f"babelcap report build {folder} makes the page"
+    )
+
+
 @group.command(hidden=True)
 def step(job: Path = typer.Argument(help="job.json of a submitted step.", show_default=False)) -> None:
     """What a job of a submitted study runs. Exit code 75: saved, start me again."""

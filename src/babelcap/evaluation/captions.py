@@ -130,12 +130,15 @@ def evaluate_captions(
             requests = _requests(features, coverage, variant, options, shortlists or {})
             written = core.generate(requests, batch_size=options.batch_size, window=len(requests))
             for number, result in enumerate(written):
-                picture = pictures[number % len(pictures)]
-                generated.append(_judged(picture, result.request.language, variant, result.text, result.prefix))
+                _, key, scene = pictures[number % len(pictures)]
+                code = result.request.language
+                generated.append(judge_caption(key, scene, code, variant, result.text, result.prefix))
                 advance(1)
     model.train(was_training)
     results = [
-        result for variant in options.variants for result in _results(generated, variant, split, coverage, options)
+        result
+        for variant in options.variants
+        for result in variant_results(generated, variant, split, coverage, options.style)
     ]
     known = split_pictures(index, TRAIN, NUM_KNOWN) if TRAIN in index.corpus.splits else pictures
     scenes = [[picture.scene for picture in some] for some in (pictures, known)]
@@ -161,11 +164,11 @@ def _requests(
     ]
 
 
-def _judged(picture: Picture, language: str, variant: Variant, text: str, prefix: str) -> Generated:
+def judge_caption(key: str, scene: Scene, language: str, variant: Variant, text: str, prefix: str) -> Generated:
     """A prefix is no evidence of the language: the model was given it."""
-    score = score_caption(text, language, picture.scene, prefix=prefix)
-    marks = tuple(mark._asdict() for mark in mark_caption(text, language, picture.scene))
-    return Generated(picture.key, language, variant, text, score, marks, score.right_language and not marks)
+    score = score_caption(text, language, scene, prefix=prefix)
+    marks = tuple(mark._asdict() for mark in mark_caption(text, language, scene))
+    return Generated(key, language, variant, text, score, marks, score.right_language and not marks)
 
 
 def split_pictures(index: CorpusIndex, split: str, limit: int | None = None) -> list[Picture]:
@@ -208,16 +211,17 @@ def _features(
     return torch.cat(parts)
 
 
-def _results(
-    generated: Iterable[Generated], variant: Variant, split: str, coverage: Coverage, options: CaptionEvaluation
+def variant_results(
+    generated: Iterable[Generated], variant: Variant, split: str, coverage: Coverage, style: str
 ) -> list[EvalResult]:
+    """Every measure of the captions that were asked for in one way."""
     scores: dict[str, list[CaptionScore]] = {language.code: [] for language in coverage.languages}
     for caption in generated:
         if caption.variant == variant:
             scores[caption.language].append(caption.score)
     by_pair = {_pair_name(code): rates(found) for code, found in scores.items()}
     num_samples = {_pair_name(code): len(found) for code, found in scores.items()}
-    signature = {"style": str(options.style), "prefix": "cut" if "prefix" in variant else "none"} | THINGS_ONE_TO_ONE
+    signature = {"style": str(style), "prefix": "cut" if "prefix" in variant else "none"} | THINGS_ONE_TO_ONE
     return [
         caption_result(
             caption_measure(name, variant), split, coverage, {pair: found[rate] for pair, found in by_pair.items()}

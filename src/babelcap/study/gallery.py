@@ -93,11 +93,13 @@ def _picture(key: str, number: int, index: CorpusIndex, captions: dict[str, list
         "key": key,
         "png_base64": base64.b64encode(index.read_image(number)).decode("ascii"),
         "truth": truth,
-        "captions": [_caption(run, line) for run, lines in captions.items() for line in lines if line["key"] == key],
+        "captions": [
+            shown_caption(run, line) for run, lines in captions.items() for line in lines if line["key"] == key
+        ],
     }
 
 
-def _caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
+def shown_caption(run: str, line: dict[str, Any]) -> dict[str, Any]:
     """The whole caption, whether all of it is right, and the words of it that are not: [start, end, what].
 
     Right is what names something of the picture, in the language asked for and well formed, and says nothing wrong.

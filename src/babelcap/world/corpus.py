@@ -10,6 +10,7 @@ tokenizers/encoder, decoder        trained on the training split and the monolin
 import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -105,12 +106,9 @@ def _make_range(task: tuple[WorldConfig, int, int]) -> list[Made]:
 
 
 def make_image(config: WorldConfig, index: int) -> Made:
-    """A pure function of the configuration and the index. The splits follow each other."""
-    after_training = index - config.num_images
-    split = TRAIN if after_training < 0 else EVAL if after_training < config.num_eval_images else HOLDOUT
-    within = index if split == TRAIN else after_training - (config.num_eval_images if split == HOLDOUT else 0)
-    rng = generator(config.seed, f"image/{split}", within)
-    scene = draw_scene(rng, config.scope, held_out=split == HOLDOUT)
+    """A pure function of the configuration and the index."""
+    split, within = place_of(config, index)
+    scene, rng = _drawn(config, split, within)
     picture = encode(render(scene, rng, config.size_px), config.image_format)
     rng = generator(config.seed, f"text/{split}", within)
     if split == TRAIN:
@@ -118,7 +116,32 @@ def make_image(config: WorldConfig, index: int) -> Made:
     else:
         held_out = split == HOLDOUT
         annotations = evaluation_annotations(scene, config.coverage, config, rng, within, avoid_held_out=not held_out)
-    return Made(f"{index:09d}", split, picture, annotations, scene)
+    return Made(key_of(index), split, picture, annotations, scene)
+
+
+def key_of(index: int) -> str:
+    return f"{index:09d}"
+
+
+def place_of(config: WorldConfig, index: int) -> tuple[str, int]:
+    """Split and number within it of a picture. The splits follow each other."""
+    after_training = index - config.num_images
+    split = TRAIN if after_training < 0 else EVAL if after_training < config.num_eval_images else HOLDOUT
+    return split, index if split == TRAIN else after_training - (config.num_eval_images if split == HOLDOUT else 0)
+
+
+def _drawn(config: WorldConfig, split: str, within: int) -> tuple[Scene, Random]:
+    """The scene, and what it is rendered with."""
+    rng = generator(config.seed, f"image/{split}", within)
+    return draw_scene(rng, config.scope, held_out=split == HOLDOUT), rng
+
+
+def scene_of(config: WorldConfig, key: str) -> Scene:
+    """What a picture of the world shows, without drawing it."""
+    total = config.num_images + config.num_eval_images + config.num_holdout_images
+    if not key.isdecimal() or int(key) >= total or key_of(int(key)) != key:
+        raise UserError(f"'{key:.40}' is no picture of this world, which has {total}")
+    return _drawn(config, *place_of(config, int(key)))[0]
 
 
 def free_text(config: WorldConfig) -> dict[tuple[str, str], list[str]]:
