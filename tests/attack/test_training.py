@@ -433,6 +433,7 @@ def test_a_second_training_on_one_output_is_refused(make_config: MakeConfig) -> 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
+os.register_at_fork(after_in_child=lambda: time.sleep(float(sys.argv[2])))  # before the lock's own: a slow start
 from babelcap.storage import locked
 with locked(Path(sys.argv[1])):
     if os.fork() == 0:
@@ -443,9 +444,9 @@ with locked(Path(sys.argv[1])):
 """
 
 
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run.lock")]
+@pytest.fixture(params=["0", "0.5"])
+def holder(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run.lock"), request.param]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from babelcap.errors import UserError
 
 _HELD: set[int] = set()  # descriptors of this process's locks
+LEFT_BEHIND_SECONDS = 5.0  # how long a lock may outlive its holder: see `_taken_from_the_dead`
 
 
 def _let_go_in_child() -> None:
@@ -40,9 +42,10 @@ def locked(path: Path, *, refuse: str | None = None) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if refuse is not None:
+            if refuse is None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            elif not _taken_from_the_dead(descriptor):
                 raise UserError(f"{refuse} (held by {_holder(descriptor)})") from None
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
             pass  # no locks on this file system
         with suppress(OSError):  # who holds it is a help, not a need: the disk may be full
@@ -55,9 +58,42 @@ def locked(path: Path, *, refuse: str | None = None) -> Iterator[None]:
             os.close(descriptor)
 
 
+def _taken_from_the_dead(descriptor: int) -> bool:
+    """Where the holder is dead, its lock is on its way back: a child that it forked at its end lets go soon after."""
+    until = time.monotonic() + LEFT_BEHIND_SECONDS
+    while not _is_alive(_read_holder(descriptor)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+    return False
+
+
+def _is_alive(holder: tuple[int, str] | None) -> bool:
+    """Of what is not known, or on another machine, it is supposed."""
+    if holder is None or holder[1] != socket.gethostname():
+        return True
+    try:
+        os.kill(holder[0], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's
+    return True
+
+
 def _holder(descriptor: int) -> str:
+    holder = _read_holder(descriptor)
+    return "another process" if holder is None else f"process {holder[0]} on {holder[1]}"
+
+
+def _read_holder(descriptor: int) -> tuple[int, str] | None:
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {holder['process']} on {holder['host']}"
+        process, host = int(holder["process"]), str(holder["host"])
     except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+        return None
+    return (process, host) if process > 0 else None
