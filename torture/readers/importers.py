@@ -14,7 +14,7 @@ from babelcap.data.importers.cc12m import Cc12mSource, import_cc12m
 from babelcap.data.importers.coco import import_coco
 from babelcap.data.importers.datasets import DatasetColumns, import_datasets
 from babelcap.data.importers.folder import import_folder
-from babelcap.data.importers.multi30k import import_multi30k, load_texts
+from babelcap.data.importers.multi30k import Multi30kMaker, import_multi30k, load_texts
 from babelcap.data.importers.webdataset import WebdatasetMaker, exported_coverage
 from babelcap.data.store.format import read_annotations
 from babelcap.data.store.store import CorpusWriter
@@ -96,7 +96,7 @@ def multi30k(folder: Path) -> Target:
 
     def read(out: Path) -> object:
         load_texts.cache_clear()
-        return import_multi30k(out, images=str(folder / "i"), texts=folder / "t")
+        return import_multi30k(out, Multi30kMaker(folder / "t"), images=str(folder / "i"))
 
     return Target([*lists.iterdir(), *sorted(raw.iterdir())], read)
 

@@ -54,6 +54,9 @@ def multi30k(
         None, help="A corpus of sentence pairs aligned to these photos, which are trained on in place of task 1's."
     ),
     french: bool = typer.Option(False, "--french", help="Captions alone, French ones among them: to fine-tune on."),
+    dev_share: float = typer.Option(
+        0.0, help="Share of the training photos to keep out of it as split dev, to decide on: such as 0.05."
+    ),
     workers: int = WORKERS,
 ) -> None:
     """Multi30K: translations of task 1 (De, Fr) and captions of task 2 (En, De) for the photos you have.
@@ -62,9 +65,10 @@ def multi30k(
 
     With --pairs (`babelcap data build configs/data/photos.toml`) French is never seen beside a photo in training.
     """
-    from babelcap.data.importers.multi30k import import_multi30k
+    from babelcap.data.importers.multi30k import Multi30kMaker, import_multi30k
 
-    report(import_multi30k(output, images=images, texts=texts, pairs=pairs, french=french, num_workers=workers))
+    maker = Multi30kMaker(texts, pairs, french, dev_share)
+    report(import_multi30k(output, maker, images=images, num_workers=workers))
 
 
 @importers.command()

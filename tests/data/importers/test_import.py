@@ -14,7 +14,7 @@ from babelcap.coverage import Coverage
 from babelcap.data.importers.assemble import Assembly, assemble_corpus
 from babelcap.data.importers.coco import import_coco
 from babelcap.data.importers.files import find_files
-from babelcap.data.importers.multi30k import import_multi30k
+from babelcap.data.importers.multi30k import Multi30kMaker, import_multi30k
 from babelcap.data.importers.webdataset import WebdatasetMaker
 from babelcap.data.inspect.check import check_corpus
 from babelcap.data.store.index import CorpusIndex
@@ -208,7 +208,7 @@ def test_files_are_found_by_folder_and_pattern(tmp_path: Path, tars: list[Path])
 def test_multi30k(shared: Path, tmp_path: Path) -> None:
     folder = shared / "data" / "multi30k"
     tar = sorted((folder / "images").glob("*.tar"))[3]
-    corpus = import_multi30k(tmp_path / "c", images=str(tar), texts=folder / "data")
+    corpus = import_multi30k(tmp_path / "c", Multi30kMaker(folder / "data"), images=str(tar))
     listed = [json.loads(line) for line in (folder / "images" / "index.jsonl").read_text("utf-8").splitlines()]
     expected = {item["image"].removesuffix(".jpg"): item for item in listed}
     rows = list(corpus.rows())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from babelcap.coverage import TRANSLATION
-from babelcap.data.importers.multi30k import import_multi30k, load_pairs, load_texts
+from babelcap.data.importers.multi30k import Multi30kMaker, import_multi30k, load_pairs, load_texts
 from babelcap.data.store.store import Corpus, CorpusWriter
 from babelcap.errors import UserError
 from babelcap.records import Annotation
@@ -41,7 +41,9 @@ def test_no_french_of_a_photograph_is_trained_on(tmp_path: Path, texts: Path, wr
     with CorpusWriter(tmp_path / "pairs", provenance={"source": "test"}) as writer:
         writer.add("11", b"a photograph", "jpg", "train", [aligned])
         writer.add("22", b"another", "jpg", "eval", [aligned])
-    corpus = import_multi30k(tmp_path / "c", images=str(tmp_path / "photos.tar"), texts=texts, pairs=tmp_path / "pairs")
+    corpus = import_multi30k(
+        tmp_path / "c", Multi30kMaker(texts, tmp_path / "pairs"), images=str(tmp_path / "photos.tar")
+    )
     found = {row.key: row for row in Corpus.open(corpus.folder).rows()}
     trained = [(str(entry.pair), entry.target) for entry in found["11"].annotations]
     assert len(trained) == 11
@@ -57,13 +59,25 @@ def test_no_french_of_a_photograph_is_trained_on(tmp_path: Path, texts: Path, wr
 
 def test_french_captions_to_fine_tune_on(tmp_path: Path, texts: Path, write_tar: Callable[..., Path]) -> None:
     write_tar(tmp_path / "photos.tar", {"11.jpg": b"a photograph", "22.jpg": b"another"})
-    corpus = import_multi30k(tmp_path / "c", images=str(tmp_path / "photos.tar"), texts=texts, french=True)
+    corpus = import_multi30k(tmp_path / "c", Multi30kMaker(texts, french=True), images=str(tmp_path / "photos.tar"))
     for row in Corpus.open(corpus.folder).rows():
         pairs = [str(entry.pair) for entry in row.annotations]
         assert sorted(set(pairs)) == ["caption-de", "caption-en", "caption-fr"]
         assert pairs.count("caption-fr") == 1
     assert "caption-fr" in corpus.coverage.seen
     with pytest.raises(UserError, match="--pairs belongs to the other one"):
-        import_multi30k(
-            tmp_path / "d", images=str(tmp_path / "photos.tar"), texts=texts, pairs=tmp_path / "p", french=True
+        import_multi30k(tmp_path / "d", Multi30kMaker(texts, tmp_path / "p", french=True), images="none")
+
+
+def test_photographs_to_decide_on_are_never_trained_on(
+    tmp_path: Path, texts: Path, write_tar: Callable[..., Path]
+) -> None:
+    """SHA-256 of "11" begins with 4fc8, .31 of the way: it is among the first third, not among the first tenth."""
+    write_tar(tmp_path / "photos.tar", {"11.jpg": b"a photograph", "22.jpg": b"another"})
+    for name, share, split in (("c", 0.1, "train"), ("d", 0.4, "dev")):
+        corpus = import_multi30k(
+            tmp_path / name, Multi30kMaker(texts, dev_share=share), images=str(tmp_path / "photos.tar")
         )
+        assert {row.key: row.split for row in Corpus.open(corpus.folder).rows()} == {"11": split, "22": "val"}
+    with pytest.raises(UserError, match=r"--dev-share is 1.5; it is a share"):
+        import_multi30k(tmp_path / "e", Multi30kMaker(texts, dev_share=1.5), images=str(tmp_path / "photos.tar"))

@@ -3,8 +3,11 @@
 Test splits keep their names (test_2016_flickr, ...); train and val are as in Multi30K. With `pairs`, a corpus of
 sentence pairs aligned to the same photos, its translations take the place of task 1's in training, and no French that
 describes a photo is seen: task 1's French becomes the caption in an unseen language by which others are judged.
+With `dev_share`, so many of the training photos, chosen by a hash of their names, are kept out of it as split `dev`:
+what is decided about a captioner is decided on these, and `val` stays for measuring.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ CAPTION_LANGUAGES = ("en", "de")
 NUM_CAPTIONS = 5
 SEEN = ("caption-en", "caption-de", "translation-de", "translation-fr")
 UNSEEN_CAPTIONS = ("fr",)
+DEV = "dev"
 SEEN_WITH_PAIRS = ("caption-en", "caption-de", *(f"translation-{code}" for code in ("de", "fr", "es", "ru", "zh")))
 SEEN_WITH_FRENCH = ("caption-en", "caption-de", "caption-fr")
 SPLITS_WITH_PAIRS = {
@@ -51,10 +55,12 @@ class Multi30kMaker:
     texts: Path
     pairs: Path | None = None
     french: bool = False  # also French captions to train on, beside English and German ones alone: for fine-tuning
+    dev_share: float = 0.0  # of the photos of train
 
     def made_from(self, tar: Path) -> dict[str, Any]:
         known: dict[str, Any] = {} if self.pairs is None else {"pairs": Corpus.open(self.pairs).content_hash}
         known |= {"french": True} if self.french else {}
+        known |= {"dev_share": self.dev_share} if self.dev_share else {}
         return {"maker": "multi30k/1", "texts": str(self.texts), **known}
 
     def make_rows(self, scan: TarScan, skipped: Counter[str]) -> list[ImageRow]:
@@ -65,6 +71,7 @@ class Multi30kMaker:
                 skipped["image without annotation"] += 1
                 continue
             split, found = texts[key]
+            split = DEV if split == TRAIN and is_dev(key, self.dev_share) else split
             annotations = tuple(map(_annotation, found))
             if self.french:
                 annotations = tuple(entry for entry in _with_french(annotations) if entry.task == CAPTION)
@@ -74,17 +81,17 @@ class Multi30kMaker:
         return rows
 
 
-def import_multi30k(
-    output: str | Path,
-    *,
-    images: str,
-    texts: Path,
-    pairs: Path | None = None,
-    french: bool = False,
-    num_workers: int = 1,
-) -> Corpus:
-    if french and pairs is not None:
+def is_dev(key: str, share: float) -> bool:
+    """The same photos for the same share, whichever of them are at hand, and of a larger share these and others."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") < share * 2**64
+
+
+def import_multi30k(output: str | Path, maker: Multi30kMaker, *, images: str, num_workers: int = 1) -> Corpus:
+    texts, pairs = maker.texts, maker.pairs
+    if maker.french and pairs is not None:
         raise UserError("--french makes a corpus of captions, to fine-tune on; --pairs belongs to the other one")
+    if not 0 <= maker.dev_share < 1:
+        raise UserError(f"--dev-share is {maker.dev_share}; it is a share of the photos to train on, such as 0.05")
     if not (texts / "task1").is_dir():
         raise UserError(f"{texts}: no task1 in it; name Multi30K's data folder with --texts")
     provenance = {
@@ -92,17 +99,14 @@ def import_multi30k(
         "command": "babelcap data import multi30k",
         "parameters": {"images": images, "texts": str(texts)}
         | ({} if pairs is None else {"pairs": str(pairs)})
-        | ({"french": True} if french else {}),
+        | ({"french": True} if maker.french else {})
+        | ({"dev_share": maker.dev_share} if maker.dev_share else {}),
     }
     coverage = Coverage(seen=SEEN) if pairs is None else Coverage(seen=SEEN_WITH_PAIRS, splits=SPLITS_WITH_PAIRS)
-    if french:
+    if maker.french:
         coverage = Coverage(seen=SEEN_WITH_FRENCH, splits=SPLITS_WITH_PAIRS)
-    return assemble_corpus(
-        output,
-        find_files([images], ".tar"),
-        Multi30kMaker(texts, pairs, french),
-        Assembly(provenance, coverage, num_workers),
-    )
+    tars = find_files([images], ".tar")
+    return assemble_corpus(output, tars, maker, Assembly(provenance, coverage, num_workers))
 
 
 def _with_pairs(own: tuple[Annotation, ...], split: str, pairs: Sequence[Annotation]) -> tuple[Annotation, ...]:
