@@ -91,12 +91,15 @@ def _run(settings: "TrainConfig", evaluate: bool, json_output: bool) -> None:
 
 def _evaluation(settings: "TrainConfig") -> "Evaluate | None":
     """The loss on the corpus' eval split, or on what stands for one; says on what, and what is not there."""
+    from dataclasses import replace
+
     from babelcap.data.store.store import Corpus
     from babelcap.evaluation.loss import LossEvaluation, loss_evaluation
     from babelcap.evaluation.splits import CANDIDATES, find_split
 
     corpus = Corpus.open(settings.data.corpus)
-    split = find_split(corpus)
+    stopping = settings.stopping
+    split = find_split(corpus, stopping.split if stopping is not None else None)
     if split == settings.data.split:
         split = None  # what is trained on says nothing
     wanted = settings.coverage.evaluated_pairs
@@ -110,7 +113,10 @@ def _evaluation(settings: "TrainConfig") -> "Evaluate | None":
     lacking = [str(pair) for pair in wanted if pair not in found]
     rest = f"; not there: {', '.join(lacking)}" if lacking else ""
     _say(f"evaluating on split '{split}': {', '.join(map(str, found))}{rest}")
-    return loss_evaluation(corpus.folder, settings.coverage, LossEvaluation(settings.data, split=split))
+    options = LossEvaluation(settings.data, split=split)
+    if stopping is not None:  # what decides is the loss with the own picture
+        options = replace(options, limit=stopping.num_samples, shuffled=False)
+    return loss_evaluation(corpus.folder, settings.coverage, options)
 
 
 def _say(line: str) -> None:

@@ -48,6 +48,17 @@ class ScheduleConfig(ConfigModel):
     final_share: float = Field(0.0, ge=0, le=1)  # of the learning rate, at the end
 
 
+class StoppingConfig(ConfigModel):
+    """Budgets are trained in turn, and longer ones left out once the loss of held-out captions stops to fall.
+
+    Only captions in languages that are trained on count: what is asked of the others must not decide.
+    """
+
+    split: str  # of the corpus; nothing of it is trained on
+    num_samples: int | None = Field(None, ge=1)  # of each pair; by default all
+    patience: int = Field(1, ge=1)  # so many budgets in a row may be no better than the best before them
+
+
 class ParallelConfig(ConfigModel):
     micro_batch_size: int = resource(32, ge=1)  # samples of one forward pass on one rank
     replicas: int | Literal["all"] = resource(1)  # 1: sharded over all ranks; "all": replicated; between: hybrid
@@ -90,6 +101,7 @@ class TrainConfig(ConfigModel):
     data: DataConfig
     optimiser: OptimiserConfig = OptimiserConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    stopping: StoppingConfig | None = Field(None, exclude_if=lambda value: value is None)
     parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()

@@ -63,6 +63,7 @@ from babelcap.training.record import (
     write_results,
 )
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
+from babelcap.training.stopping import BEST, best_budget, in_turn, is_over, seen_caption_loss
 
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
@@ -91,16 +92,43 @@ def train(
     with stop_requests() as stop, join_world() as world:
         run = open_run(config, world, evaluate)
         with held_output(run.config, run.hashes, world):
-            for leg in run.legs:
-                if not (config.output / leg.name / RECORD).exists():
-                    _train_leg(run, leg, stop, after_step)
-                elif leg.budget is not None:
-                    if evaluate is not None:
-                        _evaluate_finished(run, leg)
-                    if world.is_first:  # still there where a kill came between the record and their removal
-                        remove_all(config.output / leg.name / "checkpoints")
+            losses: dict[int, float] = {}
+            for leg in run.legs if config.stopping is None else in_turn(run.legs):
+                _run_leg(run, leg, stop, after_step)
                 world.wait()
-            return [read_record(config.output / leg.name) for leg in run.legs if leg.budget is not None]
+                if config.stopping is not None and leg.budget is not None:
+                    results = read_record(config.output / leg.name).results
+                    losses[leg.budget] = seen_caption_loss(results, run.config.coverage, config.stopping.split)
+                    if is_over(losses, config.stopping.patience):
+                        break
+            if losses and world.is_first:
+                _tell_best(run, losses)
+            budgets = [config.output / leg.name for leg in run.legs if leg.budget is not None]
+            return [read_record(folder) for folder in budgets if (folder / RECORD).exists()]
+
+
+def _run_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> None:
+    """Unless it is done."""
+    folder = run.config.output / leg.name
+    if not (folder / RECORD).exists():
+        is_kept = leg not in run.legs and leg.end in dict(list_checkpoints(folder / "checkpoints"))
+        if not is_kept:  # the part of a trunk that the next budget branches off
+            _train_leg(run, leg, stop, after_step)
+    elif leg.budget is not None:
+        if run.evaluate is not None:
+            _evaluate_finished(run, leg)
+        if run.world.is_first:  # still there where a kill came between the record and their removal
+            remove_all(folder / "checkpoints")
+
+
+def _tell_best(run: Run, losses: dict[int, float]) -> None:
+    assert run.config.stopping is not None
+    best = best_budget(losses)
+    told = {"split": run.config.stopping.split, "best": best, "losses": {str(b): loss for b, loss in losses.items()}}
+    write_json(run.config.output / BEST, told)
+    shown = ", ".join(f"{budget}: {loss:.4f}" for budget, loss in losses.items())
+    left = [budget for budget in run.config.budgets if budget not in losses]
+    say(f"{run.config.output}: best are {best} steps ({shown})" + (f"; left out: {left}" if left else ""))
 
 
 def with_coverage(config: TrainConfig) -> TrainConfig:
@@ -125,6 +153,10 @@ def open_run(config: TrainConfig, world: World, evaluate: Evaluate | None = None
         "corpus_hash": index.corpus.content_hash,
         "config_hash": content_hash(config),
     }
+    if config.stopping is not None:
+        if evaluate is None:
+            raise UserError("stopping is asked for, and nothing is evaluated: leave --no-evaluate or stopping out")
+        index.corpus.counts(config.stopping.split)  # or it says which splits there are
     legs = plan_legs(config.budgets, config.schedule)
     return Run(config, world, legs, mixture, index, load_processor(model_folder), hashes, evaluate, exchanged)
 
@@ -157,7 +189,7 @@ def _train_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> 
     leg_run = LegRun(config, leg, folder, world, model, optimiser, loader, progress, run.hashes, kept, macs, shortlist)
     run_leg(leg_run, stop, after_step)
     if leg.budget is None:
-        if world.is_first:
+        if world.is_first and leg in run.legs:
             write_json(folder / RECORD, {"trunk": leg._asdict()})
         return
     _finish(run, leg_run, numbers, initial)
