@@ -74,7 +74,7 @@ def run_benchmark(size: str, num_tokens: int, *, int8: bool, shortlist: bool) ->
 
     with (
         patch.object(packing, "make_product", made),
-        patch.object(bart_step, "attend", parts.timed("attention", bart_step.attend)),
+        patch.object(bart_step, "attend_few", parts.timed("attention", bart_step.attend_few)),
         patch.dict(steps.STEPS, {BartTextDecoder: written._replace(run=parts.timed("layers", written.run))}),
         patch.object(rolling, "best_tokens", parts.timed("best tokens", rolling.best_tokens)),
         patch.object(Search, "advance", parts.timed("search", Search.advance)),

@@ -43,7 +43,9 @@ class Generation:
         None, min=1e-6, max=1.0, help="Draw from the likeliest tokens that have this share together."
     )
     seed: int = typer.Option(0, min=0, help="Of the draws.")
-    batch_size: int = typer.Option(16, min=1, help="Texts generated at once.")
+    batch_size: int = typer.Option(
+        None, min=1, help="Texts generated at once; by default 16, or 64 of a small model on a processor."
+    )
     image_size_px: int = typer.Option(
         None, min=32, help="Side of the square images in pixels; by default the model's own."
     )

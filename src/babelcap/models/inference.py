@@ -43,7 +43,7 @@ class CaptionPipeline(GenerationCore):
         images: ImageSource | Iterable[ImageSource],
         language: str | Sequence[str],
         *,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[GenerationResult]:
         """Images x languages, in that order, also for one of each. Options are those of a request and its settings."""
@@ -67,7 +67,7 @@ class CaptionPipeline(GenerationCore):
         texts: str | Sequence[str],
         language: str | Sequence[str],
         *,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[GenerationResult]:
         """Texts x languages, in that order. The image beside a text may disambiguate it; without images, text alone."""

@@ -172,6 +172,9 @@ def test_a_quantised_encoder_multiplies_whole_numbers(
         assert torch.equal(model.encode(**inputs).last_hidden_state, exact)
         monkeypatch.setattr(packing, "MIN_INT8_WEIGHTS", 1)
         rounded = model.encode(**inputs).last_hidden_state
+        monkeypatch.setattr(packing, "MIN_INT8_WEIGHTS", 2**19)
+        monkeypatch.setattr(packing, "MIN_ROUNDED_ENCODER", 2**10)  # of a large encoder, all of it
+        assert torch.equal(model.encode(**inputs).last_hidden_state, rounded)
     assert 0 < (rounded - exact).norm() < 0.1 * exact.norm()
     assert not any("forward" in vars(module) for module in model.encoder.modules())
 

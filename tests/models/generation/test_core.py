@@ -85,6 +85,12 @@ def test_an_image_is_encoded_once(
     assert sum(encoded) == 2
 
 
+def test_small_models_decode_more_at_once(core: GenerationCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert core.default_batch_size == 64
+    monkeypatch.setattr("babelcap.models.generation.core.SMALL_DECODER", 100)
+    assert core.default_batch_size == 16
+
+
 def test_results_stream(core: GenerationCore, pictures: list[Image.Image]) -> None:
     taken = []
 
@@ -95,7 +101,7 @@ def test_results_stream(core: GenerationCore, pictures: list[Image.Image]) -> No
 
     results = core.generate(endless(), batch_size=2)
     assert isinstance(next(results), GenerationResult)
-    assert len(taken) == 16  # a window of eight batches, and no more
+    assert len(taken) == 64  # a window of 32 batches, and no more
     results.close()  # type: ignore[attr-defined]
     requests = requests_of(pictures)
     unordered = list(core.generate(requests, batch_size=4, in_order=False))

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, Gemma2ForCausa
 
 from babelcap.errors import UserError
 from babelcap.models import Captioner, CaptionerConfig
-from babelcap.models.network.attention import attend
+from babelcap.models.network.attention import attend, attend_few
 
 GEMMAS = {"gemma2": Gemma2ForCausalLM, "gemma3": Gemma3ForCausalLM}
 
@@ -198,3 +198,20 @@ def test_a_model_comes_back_in_a_fresh_process(
 def test_wrong_configurations(encoder: dict[str, Any], decoder: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CaptionerConfig(encoder_config=encoder, decoder_config=decoder)
+
+
+@pytest.mark.parametrize("num_key_heads", [1, 2, 4])
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_few_queries_attend_as_many_do(num_key_heads: int, with_mask: bool) -> None:
+    """Keys and values as a cache has them: the front of a longer room."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(3, 2, 4, 8, generator=generator).transpose(1, 2)
+    key, value = (torch.randn(3, num_key_heads, 9, 8, generator=generator)[:, :, :5] for _ in range(2))
+    mask = torch.zeros(3, 1, 1, 5).masked_fill_(
+        torch.arange(5) < torch.tensor([0, 2, 4])[:, None, None, None], -torch.inf
+    )
+    given = mask if with_mask else None
+    expected = attend(query, key, value, given, scaling=0.3)
+    torch.testing.assert_close(attend_few(query, key, value, given, scaling=0.3), expected)
+    capped = attend(query, key, value, given, scaling=0.3, softcap=2.0)
+    torch.testing.assert_close(attend_few(query, key, value, given, scaling=0.3, softcap=2.0), capped)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from babelcap.models.generation.products import Product
 from babelcap.models.generation.slots import Slots
-from babelcap.models.network.attention import attend
+from babelcap.models.network.attention import attend_few
 
 
 def bart_joined(decoder: Any) -> list[tuple[nn.Linear, ...]]:
@@ -34,12 +34,12 @@ def bart_step(decoder: Any, joined: Sequence[Product], ids: Tensor, slots: Slots
         heads = (attention.num_heads, attention.head_dim)
         query, key, value = joined[index](states).view(len(ids), 3, heads[0], 1, heads[1]).unbind(1)
         keys, values = own[index].update(key, value)
-        attended = attend(query, keys, values, own_mask, scaling=attention.scaling)
+        attended = attend_few(query, keys, values, own_mask, scaling=attention.scaling)
         states = layer.self_attn_layer_norm(states + attention.out_proj(attended.view_as(states)))
 
         attention = layer.encoder_attn
         query = attention.q_proj(states).view(-1, slots.num_beams, *heads).transpose(1, 2)
-        attended = attend(query, across[index].keys, across[index].values, across_mask, scaling=attention.scaling)
+        attended = attend_few(query, across[index].keys, across[index].values, across_mask, scaling=attention.scaling)
         attended = attended.transpose(1, 2).reshape(states.shape)
         states = layer.encoder_attn_layer_norm(states + attention.out_proj(attended))
 

@@ -35,7 +35,9 @@ from babelcap.models.generation.rolling import RollingDecoder, Sample
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.prompted import EncoderOutput
 
-WINDOW_BATCHES = 8  # requests that are looked at together, in batches: more share better, fewer answer sooner
+WINDOW_BATCHES = 32  # requests that are looked at together, in batches: more share better, fewer answer sooner
+BATCH_SIZE, SMALL_BATCH_SIZE = 16, 64  # by default; a step of a small decoder is mostly calls, however many rows it has
+SMALL_DECODER = 2**25  # weights
 MAX_TIMES_READ = 8  # a prompt of more times the tokens that the model reads is not cut but refused
 OnBadImage = Callable[[GenerationRequest, UserError], None]
 Found = dict[int, GenerationResult | None]  # by the requests' numbers; None for one whose image cannot be used
@@ -57,16 +59,18 @@ class GenerationCore:
         self,
         requests: Iterable[GenerationRequest],
         *,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         window: int | None = None,
         in_order: bool = True,
         on_bad_image: OnBadImage | None = None,
     ) -> Iterator[GenerationResult]:
         """Results as they are ready, in the requests' order unless told otherwise; requests are read as needed.
 
-        `window` is how many requests are looked at together. A request whose image cannot be read stops all, or, with
+        `batch_size` is how many are decoded at once, by default 16, or 64 of a small model on a processor; `window` how
+        many requests are looked at together. A request whose image cannot be read stops all, or, with
         `on_bad_image`, is reported there and has no result.
         """
+        batch_size = self.default_batch_size if batch_size is None else batch_size
         if batch_size < 1:
             raise UserError(f"batch_size is {batch_size}; it must be at least 1")
         numbered = enumerate(requests)
@@ -85,6 +89,12 @@ class GenerationCore:
                         next_number += 1
                         if result is not None:
                             yield result
+
+    @property
+    def default_batch_size(self) -> int:
+        num_weights = sum(parameter.numel() for parameter in self.model.decoder.parameters())
+        is_small = num_weights < SMALL_DECODER and self.model.device.type == "cpu"
+        return SMALL_BATCH_SIZE if is_small else BATCH_SIZE
 
     @contextmanager
     def _packed_kept(self) -> Iterator[None]:
@@ -127,21 +137,24 @@ class GenerationCore:
         """With full batches: what waits enters when enough are finished."""
         rules, shortlist, given, max_lengths = planned
         settings, queue = group[0].request.settings, deque(range(len(group)))
+        ready: deque[Sample] = deque()
         samples: dict[int, Sample] = {}
         unusable: Found = {}
 
         def take(number: int) -> list[Sample]:
-            new: list[Sample] = []
-            while queue and not new:
+            """Encoded as many at once as are decoded at once: of a few, most of the time would go into calls."""
+            while queue and len(ready) < number:
                 places = {
-                    group[place].number: place for place in (queue.popleft() for _ in range(min(number, len(queue))))
+                    group[place].number: place
+                    for place in (queue.popleft() for _ in range(min(batch_size, len(queue))))
                 }
                 usable, found = self._usable([group[place] for place in places.values()], encoded, on_bad_image)
                 unusable.update(found)
                 if usable:
                     for item, states, mask in zip(usable, *self._encode(usable, encoded), strict=True):
                         place, size = places[item.number], int(mask.sum())
-                        new.append(Sample(place, given[place], states[:size], mask[:size], max_lengths[place]))
+                        ready.append(Sample(place, given[place], states[:size], mask[:size], max_lengths[place]))
+            new = [ready.popleft() for _ in range(min(number, len(ready)))]
             samples.update({sample.number: sample for sample in new})
             return new
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from babelcap.models.generation.products import Product
 from babelcap.models.generation.slots import Slots
-from babelcap.models.network.attention import attend
+from babelcap.models.network.attention import attend_few
 from babelcap.models.network.gemma_decoder import GatedCrossAttentionLayer
 
 Rotate = Callable[[Tensor], Tensor]
@@ -47,7 +47,7 @@ def gemma_step(decoder: Any, joined: Sequence[Product], ids: Tensor, slots: Slot
             softcap = attention.attn_logit_softcapping
         rotate = rotations[attention.layer_type]
         keys, values = own[index].update(rotate(key), value)
-        attended = attend(rotate(query), keys, values, own_mask, scaling=attention.scaling, softcap=softcap)
+        attended = attend_few(rotate(query), keys, values, own_mask, scaling=attention.scaling, softcap=softcap)
         states = states + _norm(layer.post_attention_layernorm, attention.o_proj(attended.flatten(1)))
 
         if isinstance(layer, GatedCrossAttentionLayer):
@@ -64,7 +64,7 @@ def _cross(layer: Any, states: Tensor, num_beams: int, cached: Any, mask: Tensor
     attention, pre_norm = layer.encoder_attn, layer.pre_encoder_attention_layernorm
     asking = states if pre_norm is None else _norm(pre_norm, states)
     query = attention.q_proj(asking).view(len(states) // num_beams, num_beams, -1, attention.head_dim).transpose(1, 2)
-    attended = attend(query, cached.keys, cached.values, mask, scaling=attention.scaling, softcap=attention.softcap)
+    attended = attend_few(query, cached.keys, cached.values, mask, scaling=attention.scaling, softcap=attention.softcap)
     attended = attended.transpose(1, 2).reshape(len(states), -1)
     return _norm(layer.post_encoder_attention_layernorm, attention.o_proj(attended))
 

@@ -30,6 +30,7 @@ from babelcap.models.generation.steps import written_step
 MAX_BYTES = 2**30  # of copies; the decoder layers and the whole head of the 0.4B size fit
 KEPT_CALLS = 32  # as many generations a kept copy is taken to serve
 MAX_SHORTLISTS = 12
+MIN_ROUNDED_ENCODER = 2**25  # weights: of an encoder that has as many, small matrices are rounded too
 MIN_STEPS = 8  # before, choosing costs more than it saves
 ONCE_A_SAMPLE = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # no part of a step: their results are cached
 
@@ -204,14 +205,15 @@ def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int
 
 @torch.no_grad()
 def encoder_products(model: Any) -> FastProducts:
-    """For the encoder of a quantised model: its large layers multiply whole numbers too; otherwise as usual."""
+    """For the encoder of a quantised model, and what the decoder computes once of its states: whole numbers too.
+
+    Of a large encoder all layers are rounded: an image's many positions make its small ones a third of the time.
+    """
     if model.quantise != INT8 or not KINDS[INT8].is_known():
         return FastProducts(model.head)
-    layers = [
-        module
-        for module in model.encoder.modules()
-        if isinstance(module, nn.Linear) and _is_large(module) and can_choose(module.weight, 1)
-    ]
+    found = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
+    is_whole = sum(layer.weight.numel() for layer in found) >= MIN_ROUNDED_ENCODER
+    layers = [layer for layer in found if (is_whole or _is_large(layer)) and can_choose(layer.weight, 1)]
     products = [model.packed_weights.product(INT8, [layer.weight], [layer.bias], 1) for layer in layers]
     return FastProducts(model.head, layers=list(zip(layers, products, strict=True)))
 

@@ -58,14 +58,14 @@ def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
     packed = torch.ops.onednn.qlinear_prepack(rounded, None)
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     largest, zero = (127, 128) if _has_exact_sums() else (63, 64)
-    shift = torch.zeros(()) if bias is None else bias
 
     def multiply(states: Tensor) -> Tensor:
         whole, scale = round_rows(states, largest, zero)
         found = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return torch.addcmul(shift, found, scale, out=found)  # a row's own, so that an outlier costs no other row
+        # The scale is a row's own, so that an outlier costs no other row.
+        return found.mul_(scale) if bias is None else torch.addcmul(bias, found, scale, out=found)
 
     return multiply
 
@@ -75,25 +75,25 @@ def round_rows(states: Tensor, largest: int, zero: int) -> tuple[Tensor, Tensor]
 
     Many rows are rounded part by part, so that what lies between is in the processor's cache and takes no new memory.
     """
-    rows = states.reshape(-1, states.shape[-1])
-    step = max(1, ROUNDED_AT_ONCE // max(1, rows.shape[1]))
-    if len(rows) <= step:
-        scale = _row_scales(rows, largest)
+    rows = states if states.ndim == 2 else states.flatten(0, -2)
+    if rows.numel() <= ROUNDED_AT_ONCE:  # as in a step of decoding, whose time is the number of operations
+        scale = _scales(rows.abs(), largest)
         whole = (rows / scale).round_().to(torch.int8)
     else:
+        step = max(1, ROUNDED_AT_ONCE // rows.shape[1])
         whole, scale = torch.empty(rows.shape, dtype=torch.int8), torch.empty(len(rows), 1)
-        between = torch.empty(step, rows.shape[1])
+        room = torch.empty(step, rows.shape[1])
         for first in range(0, len(rows), step):
             part, last = rows[first : first + step], first + step
-            scale[first:last] = _row_scales(part, largest)
-            whole[first:last] = torch.div(part, scale[first:last], out=between[: len(part)]).round_()
+            between = room[: len(part)]
+            scale[first:last] = _scales(torch.abs(part, out=between), largest)
+            whole[first:last] = torch.div(part, scale[first:last], out=between).round_()
     whole = whole.view(torch.uint8).add_(zero)  # modulo 256; torch converts to int8 in half of the time of uint8
-    return whole.view(states.shape), scale.view(*states.shape[:-1], 1)
+    return (whole, scale) if states.ndim == 2 else (whole.view(states.shape), scale.view(*states.shape[:-1], 1))
 
 
-def _row_scales(rows: Tensor, largest: int) -> Tensor:
-    highest, lowest = rows.amax(dim=-1, keepdim=True), rows.amin(dim=-1, keepdim=True)
-    return torch.maximum(highest, lowest.neg_()).clamp_(min=1e-12).div_(largest)
+def _scales(sizes: Tensor, largest: int) -> Tensor:
+    return sizes.amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(largest)
 
 
 @cache

@@ -4,7 +4,6 @@ A sample's tokens are those that it has alone. Samples enter when a part of the 
 each time the cached states are laid out anew; until then a finished sample's place idles.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -84,17 +83,13 @@ class RollingDecoder:
     def _exchange(self, new: Sequence[Sample]) -> Iterator[tuple[int, list[Beam]]]:
         """Finished samples leave; new ones are read in, take their first step, and enter unless it was their last."""
         kept = [place for place, live in enumerate(self.live) if not live.search.is_done]
-        groups: dict[int, list[Sample]] = defaultdict(list)
-        for sample in new:
-            groups[len(sample.given)].append(sample)
-        arrived, entering = [], []
-        for group in groups.values():
-            searches = [Search(sample.given, self._rules_of(sample)) for sample in group]
+        arrived, entering = [], None
+        if new:
+            searches = [Search(sample.given, self._rules_of(sample)) for sample in new]
             with self.products.applied():
-                part, states = self._read(group)
+                entering, states = self._read(new)
                 self._advance(searches, states, rows_a_sample=1)
-            arrived += [Live(sample.number, search) for sample, search in zip(group, searches, strict=True)]
-            entering.append(part)
+            arrived = [Live(sample.number, search) for sample, search in zip(new, searches, strict=True)]
         self.live = [self.live[place] for place in kept] + arrived
         if self.live:
             self.slots.exchange(kept, entering)
@@ -108,11 +103,13 @@ class RollingDecoder:
 
     @torch.no_grad()
     def _read(self, group: Sequence[Sample]) -> tuple[Entering, Tensor]:
-        """One row a sample: its beams do not differ yet."""
+        """One row a sample: its beams do not differ yet. What is given is padded behind, which nobody sees."""
         encoder_states = pad_sequence([sample.encoder_states for sample in group], batch_first=True)
         encoder_mask = pad_sequence([sample.encoder_mask for sample in group], batch_first=True)
         cache = generation_cache(self.model.config.decoder_config, self.rules.max_length)
-        ids = torch.tensor([list(sample.given) for sample in group], device=encoder_states.device)
+        num_tokens = [len(sample.given) for sample in group]
+        ids = pad_sequence([torch.tensor(sample.given) for sample in group], batch_first=True)
+        ids = ids.to(encoder_states.device)
         decoded = self.model.decoder(
             input_ids=self._vocabulary(ids),
             encoder_hidden_states=encoder_states,
@@ -120,7 +117,11 @@ class RollingDecoder:
             past_key_values=cache,
             use_cache=True,
         )
-        return Entering(cache, encoder_mask, ids.shape[1]), decoded.last_hidden_state[:, -1]
+        lengths = torch.tensor(num_tokens, device=ids.device)
+        if min(num_tokens) < ids.shape[1]:
+            _align_ends(cache, lengths)
+        last = decoded.last_hidden_state[torch.arange(len(group), device=ids.device), lengths - 1]
+        return Entering(cache, encoder_mask, num_tokens), last
 
     @torch.no_grad()
     def _step(self) -> None:
@@ -182,3 +183,15 @@ class RollingDecoder:
 
     def _vocabulary(self, ids: Tensor) -> Tensor:
         return ids if self.shortlist is None else self.shortlist.to_vocabulary(ids)
+
+
+def _align_ends(cache: Any, lengths: Tensor) -> None:
+    """Each row's states move, so that all end in the last column; what is before a row's first is never seen."""
+    for layer in cache.self_attention_cache.layers:
+        num_columns = layer.keys.shape[2]
+        columns = torch.arange(num_columns, device=lengths.device) - (num_columns - lengths[:, None])
+        index = columns.clamp_(min=0)[:, None, :, None]
+        layer.keys, layer.values = (
+            states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
+            for states in (layer.keys, layer.values)
+        )

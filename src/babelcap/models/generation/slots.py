@@ -16,11 +16,15 @@ from babelcap.models.generation.caches import SharedEncoderCache, generation_cac
 
 
 class Entering(NamedTuple):
-    """Samples that were given equally many tokens, each in one row, and what the decoder cached of them."""
+    """Samples that were read in, each in one row: what was cached of them ends in the same column."""
 
     cache: SharedEncoderCache
     encoder_mask: Tensor  # [samples, encoder positions]
-    num_tokens: int
+    num_tokens: list[int]  # that each was given
+
+    @property
+    def num_columns(self) -> int:
+        return max(self.num_tokens)
 
 
 class Slots:
@@ -58,11 +62,11 @@ class Slots:
         """[samples, 1, 1, encoder positions], to be added to scores."""
         return self._across_mask
 
-    def exchange(self, kept: Sequence[int], entering: Sequence[Entering]) -> None:
+    def exchange(self, kept: Sequence[int], entering: Entering | None) -> None:
         """Samples `kept` stay, in this order, and others come behind them."""
         now = self.num_columns
         starts = [self.starts[place] for place in kept]
-        starts += [now - part.num_tokens for part in entering for _ in range(len(part.encoder_mask))]
+        starts += [now - number for number in entering.num_tokens] if entering is not None else []
         first = min(starts)  # columns before it are dropped; where it is below 0, there is room made in front
         cache = generation_cache(self.config, self.max_length)
         self._exchange_own(cache, kept, entering, first)
@@ -70,14 +74,14 @@ class Slots:
         self.cache, self.starts = cache, [start - first for start in starts]
 
     def _exchange_own(
-        self, cache: SharedEncoderCache, kept: Sequence[int], entering: Sequence[Entering], first: int
+        self, cache: SharedEncoderCache, kept: Sequence[int], entering: Entering | None, first: int
     ) -> None:
         now, size = self.num_columns, self.num_beams
         rows = [place * size + beam for place in kept for beam in range(size)]
         caches = [(self.cache, self._tensor(rows), 0)] if kept else []
-        for part in entering:
-            rows = [row for row in range(len(part.encoder_mask)) for _ in range(size)]
-            caches.append((part.cache, self._tensor(rows), now - part.num_tokens))
+        if entering is not None:
+            rows = [row for row in range(len(entering.num_tokens)) for _ in range(size)]
+            caches.append((entering.cache, self._tensor(rows), now - entering.num_columns))
         for index in range(len(cache.self_attention_cache.layers)):
             layers = [(old.self_attention_cache.layers[index], rows, start) for old, rows, start in caches]
             keys = [_padded(layer.keys.index_select(0, rows), start - first, 0) for layer, rows, start in layers]
@@ -87,18 +91,19 @@ class Slots:
     def _tensor(self, places: Sequence[int]) -> Tensor:
         return torch.tensor(places, dtype=torch.long, device=self.encoder_mask.device)
 
-    def _exchange_across(self, cache: SharedEncoderCache, kept: Sequence[int], entering: Sequence[Entering]) -> None:
+    def _exchange_across(self, cache: SharedEncoderCache, kept: Sequence[int], entering: Entering | None) -> None:
         stay = self._tensor(kept)
         caches: list[tuple[Any, Tensor | None]] = [(self.cache.cross_attention_cache, stay)] if kept else []
-        caches += [(part.cache.cross_attention_cache, None) for part in entering]  # all of its samples
         masks = [self.encoder_mask[stay]] if kept else []
-        masks += [part.encoder_mask for part in entering]
+        if entering is not None:
+            caches.append((entering.cache.cross_attention_cache, None))  # all of its samples
+            masks.append(entering.encoder_mask)
         num_positions = max(_num_positions(mask) for mask in masks)
         self.encoder_mask = torch.cat([functional.pad(mask, (0, num_positions - mask.shape[1])) for mask in masks])
         self._across_mask = None if bool(self.encoder_mask.all()) else _added(self.encoder_mask)[:, None, None]
         for index in [
             index
-            for index, is_cached in (entering[0].cache if entering else self.cache).is_updated.items()
+            for index, is_cached in (self.cache if entering is None else entering.cache).is_updated.items()
             if is_cached
         ]:
             layers = [(old.layers[index], samples) for old, samples in caches]
