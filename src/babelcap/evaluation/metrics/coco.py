@@ -7,6 +7,7 @@ from babelcap.evaluation.metrics.grams import MAX_N
 from babelcap.evaluation.metrics.inputs import check_items, count_empty
 from babelcap.evaluation.metrics.score import VERSION, Combine, Items, Score, signature
 
+Words = tuple[str, ...]
 
 def coco_scores(
     references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str], tokenised: bool = False
@@ -62,6 +63,7 @@ def _score(name: str, choices: Mapping[str, object], items: Items) -> Score:
 
 def _words(
     references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str], mark: str | None = None
-) -> tuple[dict[str, list[list[str]]], dict[str, list[str]]]:
-    wanted = {key: [text.split(mark) for text in texts] for key, texts in references.items()}
-    return wanted, {key: text.split(mark) for key, text in hypotheses.items()}
+) -> tuple[dict[str, tuple[Words, ...]], dict[str, Words]]:
+    """Tuples: lists would be walked again and again by the garbage collector, the more often the more there are."""
+    wanted = {key: tuple(tuple(text.split(mark)) for text in texts) for key, texts in references.items()}
+    return wanted, {key: tuple(text.split(mark)) for key, text in hypotheses.items()}
