@@ -27,6 +27,7 @@ QUICK_OPTIONS = {"train": ["--models", "micro-florence-l"], "loss": ["--size", "
 LEFT_OUT_WHEN_QUICK = ("leakage",)
 TAKES_TURNS = ("generate", "captions", "growth", "start", "train_step")  # rounds of their own
 REPEATS, MAX_SECONDS = 3, 3600.0
+PRODUCTS = {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16"}
 COLUMNS = ("name", "baseline", "ratio", "low", "high", "target", "share of limit", "limit", "slope", "goal")
 
 
@@ -81,9 +82,21 @@ def as_table(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def processor() -> str:
+    """As Linux tells it: virtual machines hide the name, but not family, model and what it can multiply."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    can = sorted(set(told.get("flags", "").split()) & PRODUCTS)
+    kind = f"family {told.get('cpu family', '?')} model {told.get('model', '?')}"
+    return f"{told.get('model name', platform.machine())} ({kind}; {' '.join(can)})"
+
+
 def machine_facts(quick: bool) -> dict[str, Any]:
     return {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "num_threads": torch.get_num_threads(),
         "torch": torch.__version__,

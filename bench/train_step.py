@@ -1,7 +1,7 @@
 """One training step at the 0.4B size against the published way: transformers' own Florence-2 in a plain loop.
 
 The baseline has full logits, cross-entropy, torch's AdamW and clip_grad_norm_ as they come; ours is the loop's own
-`train_step`. The same random weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout,
+`train_step`, as it is and with `data.image_features = "cache"`, for which the frozen tower ran before. The same random weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout,
 frozen vision tower, float32; neither side caps the logits. transformers' model has one vocabulary for prompts and
 texts, so ours trains 39 million weights more. Each side has processes of its own, which take turns: memory is the
 kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,7 +42,8 @@ from generate import make_baseline
 from loss import memory_bytes, reset_peak
 from measure import CLOCK, Timings, product_flops_per_second, row
 
-SIDES = ("transformers", "babelcap")
+THEIRS, OURS, CACHED = "transformers", "babelcap", "babelcap, cached features"
+SIDES = (THEIRS, OURS, CACHED)
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
 TARGET = 2.0  # half of the time, half of the memory
 BASELINE = "transformers' Florence-2, plain loop"
@@ -94,10 +96,14 @@ def make_run(model: Captioner, batch: Batch) -> LegRun:
     return LegRun(config, leg, Path(), world, model, optimiser, loader, Progress(), {}, set(), 0.0)
 
 
-def ours(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
+def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False) -> tuple[Step, Step]:
     """The loss without dropout, and a step."""
     model = make_captioner()
     batch = make_batch(model, num_samples, num_target_tokens)
+    if cached:
+        with torch.no_grad():
+            features = model.eval().encode_images(batch.model_inputs()["pixel_values"])
+        batch = replace(batch, pixels=None, image_features=features)
     run, stop = make_run(model, batch), StopRequest()
 
     def loss() -> float:
@@ -152,7 +158,8 @@ def theirs(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
 
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
-    loss, step = (ours if side == "babelcap" else theirs)(options.samples, options.target_tokens)
+    given = options.samples, options.target_tokens
+    loss, step = theirs(*given) if side == THEIRS else ours(*given, cached=side == CACHED)
     first = loss()
     step()  # fills the optimiser's state
     reset_peak()
@@ -188,20 +195,22 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         for side in SIDES:
             found[side].append(in_own_process(side, options))
     losses = [found[side][0]["loss"] for side in SIDES]
-    if abs(losses[0] - losses[1]) > 1e-4 * losses[0]:
+    if max(losses) - min(losses) > 1e-4 * losses[0]:
         raise AssertionError(f"the sides compute different losses: {losses}")
     timings = Timings({side: [one["seconds"] for one in found[side]] for side in SIDES}, {})
     peaks = Timings({side: [one["peak_bytes"] for one in found[side]] for side in SIDES}, {})
     torch.set_num_threads(options.threads)
-    rate = operations(options.samples, options.target_tokens) / timings.best("babelcap")
+    rate = operations(options.samples, options.target_tokens) / timings.best(OURS)
     limit = {"share of limit": round(rate / product_flops_per_second(), 3), "limit": "plain product"}
     return {
         "seconds": {side: round(timings.best(side), 3) for side in SIDES},
         "peak GiB": {side: round(peaks.best(side) / 2**30, 2) for side in SIDES},
         "losses": losses,
         "rows": [
-            row("train step: 0.4B", BASELINE, **timings.ratio("babelcap", "transformers"), target=TARGET, **limit),
-            row("train step: 0.4B, memory", BASELINE, **peaks.ratio("babelcap", "transformers"), target=TARGET),
+            row("train step: 0.4B", BASELINE, **timings.ratio(OURS, THEIRS), target=TARGET, **limit),
+            row("train step: 0.4B, memory", BASELINE, **peaks.ratio(OURS, THEIRS), target=TARGET),
+            row("train step: 0.4B, cached features", BASELINE, **timings.ratio(CACHED, THEIRS), target=TARGET),
+            row("train step: 0.4B, cached features, memory", BASELINE, **peaks.ratio(CACHED, THEIRS), target=TARGET),
         ],
     }
 
@@ -226,7 +235,7 @@ def main() -> None:
         print(json.dumps(result))
         return
     for found in result.pop("rows"):
-        print(f"{found['name']:28}{found['ratio']:8} times ({found['low']} to {found['high']}; target {TARGET})")
+        print(f"{found['name']:44}{found['ratio']:8} times ({found['low']} to {found['high']}; target {TARGET})")
     print("  ".join(f"{name}: {value}" for name, value in result.items()))
 
 
