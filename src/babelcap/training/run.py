@@ -63,7 +63,7 @@ from babelcap.training.record import (
     write_results,
 )
 from babelcap.training.schedule import Leg, branch_steps, plan_legs
-from babelcap.training.stopping import BEST, best_budget, in_turn, is_over, seen_caption_loss
+from babelcap.training.stopping import in_turn, is_over, seen_caption_loss, tell_best
 
 Evaluate = Callable[[Captioner, CaptionProcessor], list[EvalResult]]
 
@@ -101,8 +101,8 @@ def train(
                     losses[leg.budget] = seen_caption_loss(results, run.config.coverage, config.stopping.split)
                     if is_over(losses, config.stopping.patience):
                         break
-            if losses and world.is_first:
-                _tell_best(run, losses)
+            if config.stopping is not None and world.is_first:
+                tell_best(config, config.stopping, losses)
             budgets = [config.output / leg.name for leg in run.legs if leg.budget is not None]
             return [read_record(folder) for folder in budgets if (folder / RECORD).exists()]
 
@@ -119,16 +119,6 @@ def _run_leg(run: Run, leg: Leg, stop: StopRequest, after_step: AfterStep) -> No
             _evaluate_finished(run, leg)
         if run.world.is_first:  # still there where a kill came between the record and their removal
             remove_all(folder / "checkpoints")
-
-
-def _tell_best(run: Run, losses: dict[int, float]) -> None:
-    assert run.config.stopping is not None
-    best = best_budget(losses)
-    told = {"split": run.config.stopping.split, "best": best, "losses": {str(b): loss for b, loss in losses.items()}}
-    write_json(run.config.output / BEST, told)
-    shown = ", ".join(f"{budget}: {loss:.4f}" for budget, loss in losses.items())
-    left = [budget for budget in run.config.budgets if budget not in losses]
-    say(f"{run.config.output}: best are {best} steps ({shown})" + (f"; left out: {left}" if left else ""))
 
 
 def with_coverage(config: TrainConfig) -> TrainConfig:

@@ -9,6 +9,9 @@ from babelcap.coverage import CAPTION, Coverage
 from babelcap.errors import UserError
 from babelcap.measures import LOSS
 from babelcap.records import EvalResult
+from babelcap.storage import write_json
+from babelcap.training.config import StoppingConfig, TrainConfig
+from babelcap.training.progress import say
 from babelcap.training.schedule import Leg
 
 BEST = "best.json"
@@ -42,3 +45,11 @@ def best_budget(losses: dict[int, float]) -> int:
 def is_over(losses: dict[int, float], patience: int) -> bool:
     """Whether so many budgets behind the best were no better."""
     return sum(budget > best_budget(losses) for budget in losses) >= patience
+
+
+def tell_best(config: TrainConfig, stopping: StoppingConfig, losses: dict[int, float]) -> None:
+    best, left = best_budget(losses), [budget for budget in config.budgets if budget not in losses]
+    by_budget = {str(budget): loss for budget, loss in losses.items()}
+    write_json(config.output / BEST, {"split": stopping.split, "best": best, "losses": by_budget})
+    shown = ", ".join(f"{budget}: {loss:.4f}" for budget, loss in losses.items())
+    say(f"{config.output}: best are {best} steps ({shown})" + (f"; left out: {left}" if left else ""))

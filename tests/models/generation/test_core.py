@@ -86,9 +86,10 @@ def test_an_image_is_encoded_once(
 
 
 def test_small_models_decode_more_at_once(core: GenerationCore, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert core.default_batch_size == 64
+    """As many as are multiplied in the fast ways, beams counted."""
+    assert [core.default_batch_size(num_beams) for num_beams in (1, 4, 8, 300)] == [64, 64, 32, 1]
     monkeypatch.setattr("babelcap.models.generation.core.SMALL_DECODER", 100)
-    assert core.default_batch_size == 16
+    assert core.default_batch_size(4) == 16
 
 
 def test_results_stream(core: GenerationCore, pictures: list[Image.Image]) -> None:

@@ -9,6 +9,7 @@ from babelcap.evaluation.metrics.score import VERSION, Combine, Items, Score, si
 
 Words = tuple[str, ...]
 
+
 def coco_scores(
     references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str], tokenised: bool = False
 ) -> dict[str, Score]:

@@ -29,6 +29,7 @@ from babelcap.models.generation.preparing import (
     make_groups,
     stack_features,
 )
+from babelcap.models.generation.products import MAX_ROWS
 from babelcap.models.generation.requests import GenerationRequest, GenerationResult
 from babelcap.models.generation.results import Generated, ResultBuilder
 from babelcap.models.generation.rolling import RollingDecoder, Sample
@@ -70,13 +71,12 @@ class GenerationCore:
         many requests are looked at together. A request whose image cannot be read stops all, or, with
         `on_bad_image`, is reported there and has no result.
         """
-        batch_size = self.default_batch_size if batch_size is None else batch_size
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size is {batch_size}; it must be at least 1")
         numbered = enumerate(requests)
         encoded: EncodedImages = {}
         with self._packed_kept():
-            while some := list(islice(numbered, window or WINDOW_BATCHES * batch_size)):
+            while some := list(islice(numbered, window or WINDOW_BATCHES * (batch_size or BATCH_SIZE))):
                 prepared = self._prepare(some)
                 wanted = {image_key(item.request) for item in prepared}
                 encoded = {key: found for key, found in encoded.items() if key in wanted}
@@ -90,11 +90,10 @@ class GenerationCore:
                         if result is not None:
                             yield result
 
-    @property
-    def default_batch_size(self) -> int:
+    def default_batch_size(self, num_beams: int) -> int:
         num_weights = sum(parameter.numel() for parameter in self.model.decoder.parameters())
         is_small = num_weights < SMALL_DECODER and self.model.device.type == "cpu"
-        return SMALL_BATCH_SIZE if is_small else BATCH_SIZE
+        return max(1, min(SMALL_BATCH_SIZE, MAX_ROWS // num_beams)) if is_small else BATCH_SIZE
 
     @contextmanager
     def _packed_kept(self) -> Iterator[None]:
@@ -109,10 +108,11 @@ class GenerationCore:
                 self.model.packed_weights.clear()
 
     def _decode(
-        self, prepared: Sequence[Prepared], batch_size: int, encoded: EncodedImages, on_bad_image: OnBadImage | None
+        self, prepared: Sequence[Prepared], wanted: int | None, encoded: EncodedImages, on_bad_image: OnBadImage | None
     ) -> Iterator[Found]:
         for group in make_groups(prepared):
             first = group[0].request
+            batch_size = wanted or self.default_batch_size(first.settings.beams)
             planned = self.model.plan_search(
                 [item.prefix_ids for item in group], allowed_of(first), first.settings.arguments()
             )
