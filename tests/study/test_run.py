@@ -161,6 +161,9 @@ def test_what_is_kept_of_it_can_be_judged_anew(finished: Path, values_of: Values
     assert comparable(tmp_path / "kept") == comparable(finished)
     assert read_json(tmp_path / "kept" / "gallery.json") == read_json(finished / "gallery.json")
 
+    write_json(tmp_path / "kept" / "gallery.json", {"pxctures": []})
+    with pytest.raises(UserError, match=r"gallery.json: has no pictures; it may be damaged"):
+        rejudge(tmp_path / "kept")
     write_run_records(tmp_path / "kept" / "runs.jsonl", records[1:])
     with pytest.raises(UserError, match="has no record of"):
         rejudge(tmp_path / "kept")

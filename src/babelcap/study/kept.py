@@ -171,6 +171,8 @@ def _mark_gallery(path: Path, judged: dict[tuple[str, str, Variant, str], list[G
         for said in captions
     }
     gallery = read_json_object(path)
+    if "pictures" not in gallery:
+        raise UserError(f"{path}: has no pictures; it may be damaged, keep the study again")
     try:
         GalleryFile.model_validate(gallery)
     except ValidationError as error:
