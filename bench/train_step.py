@@ -1,10 +1,11 @@
 """One training step at the 0.4B size against the published way: transformers' own Florence-2 in a plain loop.
 
 The baseline has full logits, cross-entropy, torch's AdamW and clip_grad_norm_ as they come; ours is the loop's own
-`train_step`, as it is and with `data.image_features = "cache"`, for which the frozen tower ran before. The same random weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout,
-frozen vision tower, float32; neither side caps the logits. transformers' model has one vocabulary for prompts and
-texts, so ours trains 39 million weights more. Each side has processes of its own, which take turns: memory is the
-kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
+`train_step`, as it is and with `data.image_features = "cache"`, for which the frozen tower ran before. The same random
+weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout, frozen vision tower, float32;
+neither side caps the logits. transformers' model has one vocabulary for prompts and texts, so ours trains 39 million
+weights more. Each side has processes of its own, which take turns: memory is the kernel's high-water mark of the whole
+process (VmHWM) over the measured steps. First losses without dropout must agree.
 
 python bench/train_step.py [--quick] [--json] [--samples 4] [--target-tokens 64] [--threads 2]
 """
