@@ -205,7 +205,7 @@ def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int
 
 @torch.no_grad()
 def encoder_products(model: Any) -> FastProducts:
-    """For the encoder of a quantised model, and what the decoder computes once of its states: whole numbers too.
+    """For the encoder of a quantised model: its large layers multiply whole numbers too; otherwise as usual.
 
     Of a large encoder all layers are rounded: an image's many positions make its small ones a third of the time.
     """
