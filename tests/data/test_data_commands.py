@@ -36,7 +36,7 @@ NUMBERS = list(numbers(group))
 
 
 def test_the_walk_finds_options() -> None:
-    assert {number.name for number in NUMBERS} == {"workers", "seed", "num", "max_distance"}
+    assert {number.name for number in NUMBERS} == {"workers", "seed", "num", "max_distance", "dev_share"}
     assert {number.command for number in NUMBERS} >= {("data", "show"), ("data", "import", "cc12m"), ("data", "check")}
 
 

@@ -55,7 +55,10 @@ def multi30k(
     ),
     french: bool = typer.Option(False, "--french", help="Captions alone, French ones among them: to fine-tune on."),
     dev_share: float = typer.Option(
-        0.0, help="Share of the training photos to keep out of it as split dev, to decide on: such as 0.05."
+        0.0,
+        min=0.0,
+        max=0.99,
+        help="Share of the training photos to keep out of it as split dev, to decide on: such as 0.05.",
     ),
     workers: int = WORKERS,
 ) -> None:
