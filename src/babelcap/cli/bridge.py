@@ -45,6 +45,11 @@ def pack(
     prefix: list[str] = typer.Option(
         None, help="Another prefix for a language never captioned in, such as es='La imagen muestra'; may be repeated."
     ),
+    guidance_scale: float = typer.Option(
+        None,
+        min=0.01,
+        help="How strongly captions are guided by the picture; by default as the captioner says.",
+    ),
 ) -> None:
     """Write the trained bridge of a captioner alone, in float16: all that others need who have the frozen parts.
 
@@ -52,7 +57,8 @@ def pack(
     """
     from babelcap.models.surgery.packed_bridge import pack_bridge
 
-    size = pack_bridge(model, output, dict(entry.partition("=")[::2] for entry in prefix or []))
+    prefixes = dict(entry.partition("=")[::2] for entry in prefix or [])
+    size = pack_bridge(model, output, prefixes, guidance_scale)
     typer.echo(f"{output}: {size / 1e6:.1f} MB")
 
 

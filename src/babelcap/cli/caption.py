@@ -43,6 +43,11 @@ class Generation:
         None, min=1e-6, max=1.0, help="Draw from the likeliest tokens that have this share together."
     )
     seed: int = typer.Option(0, min=0, help="Of the draws.")
+    guidance_scale: float = typer.Option(
+        None,
+        min=0.01,
+        help="Above 1, what the picture adds weighs more; by default, for captions, the model's own.",
+    )
     batch_size: int = typer.Option(
         None, min=1, help="Texts generated at once; by default 16, or 64 of a small model on a processor."
     )
@@ -148,7 +153,10 @@ def translate(
 
 
 def _request_options(options: dict[str, Any]) -> Any:
-    names = ("prefix_text", "num_beams", "max_new_tokens", "num_return_sequences", "temperature", "top_p", "seed")
+    names = (
+        *("prefix_text", "num_beams", "max_new_tokens", "num_return_sequences", "temperature", "top_p", "seed"),
+        "guidance_scale",
+    )
     found = {name: options[name] for name in names}
     return found | {"allowed_tokens": "language" if options["shortlist"] else None}
 
@@ -160,8 +168,9 @@ def _results(options: dict[str, Any], what: str, total: int) -> "ResultLines":
 
     without = {"language", "batch_size", "device", "features", "output", "json_output"}
     settings = {name: value for name, value in options.items() if name not in without}
-    if settings["quantise"] is None:
-        del settings["quantise"]  # what was written before there was such a choice is not of other settings
+    for name in ("quantise", "guidance_scale"):
+        if settings[name] is None:
+            del settings[name]  # what was written before there was such a choice is not of other settings
     manifest = Path(options["model"]) / MANIFEST
     if manifest.is_file():  # a model that was trained again in the same place is another one
         settings["manifest"] = file_sha256(manifest)

@@ -1,12 +1,18 @@
 """`babelcap model`: what a model is and costs, and how one is made of others."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from babelcap.cli import bridge
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IMAGES_AT_ONCE = 16
 
 group = typer.Typer(no_args_is_help=True, help="Get, size up, prepare, import, check, narrow and publish models.")
 for _command in (bridge.get, bridge.bridge, bridge.pack):
@@ -227,6 +233,38 @@ def shortlist(
             typer.echo(f"{path}: {len(ids):,} of {vocab_size:,} tokens")
     if as_json:
         typer.echo(json.dumps({"vocab_size": vocab_size, "num_tokens": counts}))
+
+
+@group.command("mean-image")
+def mean_image(
+    corpus: str = typer.Argument(..., help="A corpus folder, as `babelcap data` writes it."),
+    model: str = typer.Option(..., help="The model's folder; the mean image is written there."),
+    split: str = typer.Option("train", help="The split whose images are taken."),
+    num: int = typer.Option(1000, min=1, help="At most so many, evenly spread over the split."),
+) -> None:
+    """Take the mean of many images' features, which guidance compares a picture with.
+
+    Example: babelcap model mean-image corpora/photos --model models/mine
+    Then: babelcap caption my.jpg -l fr -m models/mine --guidance-scale 2
+    """
+    from babelcap.data.store.index import CorpusIndex
+    from babelcap.jobs.progress import progress
+    from babelcap.models.generation.guidance import mean_of, write_mean_image
+    from babelcap.models.inference import load
+
+    index = CorpusIndex.open(corpus)
+    known, core = index.images(split), load(model)
+    numbers = known[:: -(-len(known) // num)]
+
+    def encoded(advance: Callable[[int], None]) -> Iterator["Tensor"]:
+        for start in range(0, len(numbers), IMAGES_AT_ONCE):
+            some = numbers[start : start + IMAGES_AT_ONCE]
+            yield core.encode_pixels(core.processor.encode_images(map(index.read_image, some)))
+            advance(len(some))
+
+    with progress("Images", len(numbers)) as advance:
+        tokens = mean_of(encoded(advance))
+    typer.echo(f"{write_mean_image(model, tokens)}: the mean of {len(numbers):,} images of '{split}'")
 
 
 @group.command()

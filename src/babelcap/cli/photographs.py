@@ -20,6 +20,7 @@ def photos(
     num: int = typer.Option(None, min=2, help="At most so many photographs."),
     num_beams: int = typer.Option(1, min=1, help="Beams of the search; 1 is greedy."),
     max_new_tokens: int = typer.Option(32, min=1, help="Tokens of a caption at most."),
+    guidance_scale: float = typer.Option(None, min=0.01, help="By default the captioner's own; 1 is none."),
     batch_size: int = typer.Option(32, min=1, help="Captions generated at once."),
     captions: Path = typer.Option(None, help="Keep captions in this file, JSON lines; what it has is not made again."),
     json_output: bool = typer.Option(False, "--json", help="Print the results as JSON."),
@@ -49,10 +50,14 @@ def photos(
     mode = check_prefix_mode(prefix)
     index = CorpusIndex.open(corpus)
     keys = dict(list(split_keys(index, split).items())[:num])
-    settings = GenerationSettings(num_beams=num_beams, max_new_tokens=max_new_tokens, scores=False)
+    settings = GenerationSettings(
+        num_beams=num_beams, max_new_tokens=max_new_tokens, guidance_scale=guidance_scale, scores=False
+    )
     codes = [code.strip() for code in language.split(",")]
     others = _prefix_texts(prefix_text or [], codes)
     asked = {"model": model, "prefix": mode, "prefix_text": others, "beams": num_beams, "tokens": max_new_tokens}
+    if guidance_scale is not None:
+        asked["guidance_scale"] = guidance_scale
     kept = KeptCaptions(captions, asked)
     pipeline = None
     names = list(keys)

@@ -102,9 +102,7 @@ def _means(texts: Sequence[Sequence[str]]) -> Vectors:
 
 def split_keys(index: CorpusIndex, split: str) -> dict[str, int]:
     """key -> number of the photographs of a split, in storage order."""
-    pairs = index.pairs(split)
-    numbers = sorted({index.image_number(int(row)) for pair in pairs for row in index.rows(split, pair)})
-    return {index.key(number): number for number in numbers}
+    return {index.key(number): number for number in index.images(split)}
 
 
 def all_keys(corpus: Corpus) -> frozenset[str]:

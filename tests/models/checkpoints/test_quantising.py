@@ -48,7 +48,8 @@ def test_weights_are_the_rounded_ones(model_folder: Path, quantised: Path) -> No
 
 
 def test_both_ways_give_the_same_texts(model_folder: Path, quantised: Path) -> None:
-    picture = Image.effect_noise((40, 30), 50).convert("RGB")
+    """Of this picture: what is given is read with the weights as stored, so that a near tie may fall either way."""
+    picture = Image.linear_gradient("L").resize((40, 30)).convert("RGB")
     on_the_fly = load(model_folder, quantise="int8").caption([picture], ["de", "es"], max_new_tokens=12)
     stored = load(quantised).caption([picture], ["de", "es"], max_new_tokens=12)
     assert [result.text for result in on_the_fly] == [result.text for result in stored]

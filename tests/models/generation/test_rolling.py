@@ -11,7 +11,7 @@ from transformers import GenerationMixin
 from babelcap.models import Captioner
 from babelcap.models.generation.generate import pad_after_end
 from babelcap.models.generation.packing import FastProducts
-from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.generation.rules import search_rules
 from babelcap.models.generation.searching import Search, SearchRules
 
@@ -97,8 +97,10 @@ def test_who_enters_and_leaves_changes_nothing(
         encoded = model.encoder(**many)
     given = [[1], [1, 2, 40], [1, 9], [1], [1, 4, 5, 6, 7], [1], [1, 2], [1, 4, 5, 6, 7], [1]]
     samples = [
-        Sample(number, *parts, 20)
-        for number, parts in enumerate(zip(given, encoded.last_hidden_state, encoded.attention_mask, strict=True))
+        Sample(number, tokens, Encoded(*parts), 20)
+        for number, (tokens, *parts) in enumerate(
+            zip(given, encoded.last_hidden_state, encoded.attention_mask, strict=True)
+        )
     ]
 
     def decode(waiting: list[Sample], capacity: int) -> tuple[dict[int, list[tuple[int, ...]]], int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from babelcap.models import Captioner
 from babelcap.models.generation.packing import plan_products
 from babelcap.models.generation.products import INT8, Product
-from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.generation.rules import search_rules
 from babelcap.models.generation.slots import Slots
 from babelcap.models.generation.steps import written_step
@@ -33,12 +33,10 @@ def samples_of(model: Captioner) -> list[Sample]:
     generator = torch.Generator().manual_seed(5)
     width = model.config.decoder_config.encoder_hidden_size
     given = [[1], [1, 2, 40], [1, 9], [1, 4, 5, 6, 7], [1]]
-    lengths = [5, 3, 6, 2, 4]
+    encoded = [torch.randn(length, width, generator=generator) for length in (5, 3, 6, 2, 4)]
     return [
-        Sample(
-            number, tokens, torch.randn(length, width, generator=generator), torch.ones(length, dtype=torch.long), 14
-        )
-        for number, (tokens, length) in enumerate(zip(given, lengths, strict=True))
+        Sample(number, tokens, Encoded(states, torch.ones(len(states), dtype=torch.long)), 14)
+        for number, (tokens, states) in enumerate(zip(given, encoded, strict=True))
     ]
 
 
@@ -53,9 +51,7 @@ def compared(model: Captioner, num_beams: int) -> tuple[float, float, int]:
     seen: list[tuple[Tensor, Tensor]] = []
 
     def both(module: Any, joined: Sequence[Product], ids: Tensor, slots: Slots) -> Tensor:
-        kept, decoder.slots = decoder.slots, deepcopy(slots)
-        by_layers = decoder._decoded(ids[:, None])
-        decoder.slots = kept
+        by_layers = decoder._decoded(ids[:, None], deepcopy(slots))
         states = step.run(module, joined, ids, slots)
         seen.append((by_layers, states))
         return states

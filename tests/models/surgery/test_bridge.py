@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from babelcap.data.feed.images import IMAGENET_MEAN, IMAGENET_STD
 from babelcap.errors import UserError
 from babelcap.models import Captioner, load_model, load_processor
 from babelcap.models.checkpoints.saving import save_captioner
+from babelcap.models.generation.guidance import write_mean_image
 from babelcap.models.generation.results import first_line
 from babelcap.models.inference import load
 from babelcap.models.network.bridge import BridgeConfig
@@ -148,6 +150,29 @@ def test_a_packed_bridge_makes_the_captioner_again(
     for name, tensor in first.items():
         torch.testing.assert_close(again[name], tensor.half().float() if is_bridge(name) else tensor, rtol=0, atol=0)
     assert len(load_processor(tmp_path / "again").decoder_tokenizer) == len(bridge_tokenizer)
+
+
+def test_a_packed_bridge_takes_its_guidance_along(
+    folder: Path, tiny_gemma: Path, tiny_backbones: dict[str, Path], bridge_tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    copytree(folder, tmp_path / "guided")
+    with pytest.raises(UserError, match="mean-image"):
+        pack_bridge(tmp_path / "guided", tmp_path / "bridge.safetensors", guidance_scale=2.0)
+    with torch.no_grad():
+        mean = load_model(folder).encode_images(pixels()).mean(dim=0).half().float()
+    write_mean_image(tmp_path / "guided", mean)
+    pack_bridge(tmp_path / "guided", tmp_path / "bridge.safetensors", guidance_scale=2.0)
+    trained = read_bridge(tmp_path / "bridge.safetensors")
+    parts = list(tiny_backbones.values())
+    prepare_bridge(parts, tiny_gemma, tmp_path / "again", tokenizer=bridge_tokenizer, trained=trained)
+    again = load_model(tmp_path / "again")
+    assert again.guidance_scale({}) == 2.0
+    assert torch.equal(again.mean_image, mean)
+    pack_bridge(tmp_path / "again", tmp_path / "same.safetensors")
+    same = read_bridge(tmp_path / "same.safetensors")
+    assert same.guidance_scale == trained.guidance_scale
+    assert all(torch.equal(same.weights[name], tensor) for name, tensor in trained.weights.items())
 
 
 def test_prefixes_of_unseen_languages_may_be_chosen_when_it_is_packed(folder: Path, tmp_path: Path) -> None:

@@ -116,6 +116,12 @@ class CorpusIndex:
     def image_numbers(self, rows: np.ndarray) -> np.ndarray:
         return self._data["image_of"][rows]
 
+    def images(self, split: str) -> list[int]:
+        """The numbers of a split's images, in storage order."""
+        rows = [self.image_numbers(self.rows(split, pair)) for pair in self.pairs(split)]
+        found: list[int] = np.unique(np.concatenate(rows)).tolist()
+        return found
+
     def image_rows(self, image_number: int) -> range:
         """The rows of all annotations of an image."""
         first = self._data["first_row"]

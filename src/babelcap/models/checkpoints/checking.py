@@ -4,7 +4,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.files import CAPTIONER_FILES, MODEL_FILES, PROCESSOR_FILES, SHORTLIST_FILES
+from babelcap.models.checkpoints.files import (
+    CAPTIONER_FILES,
+    GUIDANCE_FILES,
+    MODEL_FILES,
+    PROCESSOR_FILES,
+    SHORTLIST_FILES,
+)
 from babelcap.models.checkpoints.loading import build_model
 from babelcap.models.checkpoints.processor import load_processor
 from babelcap.models.checkpoints.tokenizers import check_tokenizers, missing_tokenizers
@@ -29,7 +35,7 @@ def check_captioner(folder: str | Path, *, write: bool = False) -> CaptionerChec
     num_weights = 0
     if has_manifest(folder):
         problems = check_manifest(folder, full=True)
-        for files in (MODEL_FILES, PROCESSOR_FILES, SHORTLIST_FILES):
+        for files in (MODEL_FILES, PROCESSOR_FILES, SHORTLIST_FILES, GUIDANCE_FILES):
             problems += [problem for problem in check_manifest(folder, only=files) if problem not in problems]
     if not problems:
         try:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.files import CAPTIONER_FILES, CARD_FILE, INDEX_FILE, WEIGHTS_FILE
+from babelcap.models.checkpoints.files import CAPTIONER_FILES, CARD_FILE, INDEX_FILE, MEAN_IMAGE_FILE, WEIGHTS_FILE
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.weights import SCALES
 from babelcap.models.generation.packing import rounded_names
@@ -39,7 +39,7 @@ def check_quantise(kind: str | None) -> str | None:
 
 
 def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) -> Quantised:
-    """Everything else in the folder goes along: processor, shortlists, the account of its surgery."""
+    """Everything else in the folder goes along: processor, shortlists, mean image, the account of its surgery."""
     from babelcap.models.checkpoints.card import write_card  # with pyarrow's functions, which loading does not need
 
     check_quantise(kind)
@@ -54,7 +54,7 @@ def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) ->
             folder,
             target,
             dirs_exist_ok=True,
-            ignore=lambda _, names: [n for n in names if n in left_out or n.endswith((".safetensors", ".bin"))],
+            ignore=lambda _, names: [n for n in names if n in left_out or is_weights(n)],
         )
         model.config.quantise = kind
         model.config.save_pretrained(target)
@@ -69,6 +69,10 @@ def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) ->
         sum(weight.nbytes for weight in before),
         sum(weight.nbytes for weight in weights.values()),
     )
+
+
+def is_weights(name: str) -> bool:
+    return name.endswith((".safetensors", ".bin")) and name != MEAN_IMAGE_FILE
 
 
 def rounded_weights(model: Captioner) -> dict[str, Tensor]:

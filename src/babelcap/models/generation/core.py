@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from babelcap.coverage import Coverage, Pair, Style
+from babelcap.coverage import CAPTION, Coverage, Pair, Style
 from babelcap.errors import UserError
 from babelcap.models.checkpoints.processor import CaptionProcessor, image_name
 from babelcap.models.generation.generate import PlannedSearch, after_end
@@ -32,7 +32,7 @@ from babelcap.models.generation.preparing import (
 from babelcap.models.generation.products import MAX_ROWS
 from babelcap.models.generation.requests import GenerationRequest, GenerationResult
 from babelcap.models.generation.results import Generated, ResultBuilder
-from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.prompted import EncoderOutput
 
@@ -119,6 +119,11 @@ class GenerationCore:
             if planned is not None:
                 yield from self._roll(group, planned, batch_size, encoded, on_bad_image)
                 continue
+            if group[0].guidance != 1:
+                raise UserError(
+                    "guidance_scale needs our own search, which cannot write texts as long as this decoder's window; "
+                    "ask for fewer new tokens, or for guidance_scale 1"
+                )
             for batch in make_batches(group, batch_size):
                 usable, found = self._usable(batch, encoded, on_bad_image)
                 if usable:
@@ -140,6 +145,7 @@ class GenerationCore:
         ready: deque[Sample] = deque()
         samples: dict[int, Sample] = {}
         unusable: Found = {}
+        blind = self._blind(group)
 
         def take(number: int) -> list[Sample]:
             """Encoded as many at once as are decoded at once: of a few, most of the time would go into calls."""
@@ -151,19 +157,20 @@ class GenerationCore:
                 usable, found = self._usable([group[place] for place in places.values()], encoded, on_bad_image)
                 unusable.update(found)
                 if usable:
-                    for item, states, mask in zip(usable, *self._encode(usable, encoded), strict=True):
-                        place, size = places[item.number], int(mask.sum())
-                        ready.append(Sample(place, given[place], states[:size], mask[:size], max_lengths[place]))
+                    for item, *padded in zip(usable, *self._encode(usable, encoded), strict=True):
+                        place, own, other = places[item.number], Encoded.unpadded(*padded), tuple(item.prompt_ids)
+                        ready.append(Sample(place, given[place], own, max_lengths[place], blind.get(other)))
             new = [ready.popleft() for _ in range(min(number, len(ready)))]
             samples.update({sample.number: sample for sample in new})
             return new
 
-        # the sum of a search's log-probabilities is the score, unless it chose from fewer tokens or was forced
-        knows_scores = shortlist is None and rules.forced_first is None and not rules.forced_last
+        # the sum of a search's log-probabilities is the score, unless it chose from fewer tokens, was forced or guided
+        guidance = group[0].guidance
+        knows_scores = guidance == 1 and shortlist is None and rules.forced_first is None and not rules.forced_last
         num_steps = rules.max_length - min(map(len, given))
         products = self.model.fast_products(shortlist, min(batch_size, len(group)) * rules.num_beams, num_steps)
         wants_parts = settings.scores and knows_scores
-        decoder = RollingDecoder(self.model, rules, shortlist, products, normalised=wants_parts)
+        decoder = RollingDecoder(self.model, rules, shortlist, products, normalised=wants_parts, guidance=guidance)
         finished: list[Generated] = []
         for place, beams in decoder.run(take, batch_size):
             sequences = [torch.tensor(beam.tokens) for beam in beams]
@@ -171,7 +178,7 @@ class GenerationCore:
                 sequences = [shortlist.to_vocabulary(sequence).cpu() for sequence in sequences]
             parts = [beam.parts for beam in beams] if wants_parts else None
             sample = samples.pop(place)
-            finished.append(Generated(group[place], sequences, sample.encoder_states, sample.encoder_mask, parts))
+            finished.append(Generated(group[place], sequences, *sample.encoded, parts))
             if len(finished) * 2 >= batch_size:
                 yield self._found(finished) | unusable
                 finished = []
@@ -208,7 +215,15 @@ class GenerationCore:
         prefixes = [self.prefix_of(request) for _, request in numbered]
         prefix_ids = {prefix: self.processor.prefix_ids(prefix) for prefix in set(prefixes)}
         return [
-            Prepared(number, request, prefix, prefix_ids[prefix], prompt_ids[prompt], num_cut[prompt])
+            Prepared(
+                number,
+                request,
+                prefix,
+                prefix_ids[prefix],
+                prompt_ids[prompt],
+                num_cut[prompt],
+                self.guidance_of(request),
+            )
             for (number, request), prefix, prompt in zip(numbered, prefixes, prompts, strict=True)
         ]
 
@@ -237,6 +252,25 @@ class GenerationCore:
             pair = Pair(request.task, request.language)
             wants_prefix = self.coverage.task(pair.task).after_prefix and pair in self.coverage.hole
         return self.coverage.language(request.language).prefix if wants_prefix else ""
+
+    def guidance_of(self, request: GenerationRequest) -> float:
+        """As asked for, or the model's own for captions; none where there is no picture, or where tokens are drawn."""
+        if request.settings.is_sampled or (request.image is None and request.image_features is None):
+            return 1.0
+        asked = request.settings.guidance_scale
+        own = self.model.guidance_scale({}) if request.task == CAPTION else 1.0
+        return own if asked is None else asked
+
+    @torch.no_grad()
+    def _blind(self, group: Sequence[Prepared]) -> dict[tuple[int, ...], Encoded]:
+        """What the encoder makes of the mean picture and each prompt, where the group is guided."""
+        if group[0].guidance == 1:
+            return {}
+        prompts = list(dict.fromkeys(tuple(item.prompt_ids) for item in group))
+        inputs = self.processor.pad_prompts(prompts)
+        outputs = self.model.encode_blind(**{name: tensor.to(self.model.device) for name, tensor in inputs.items()})
+        rows = zip(outputs.last_hidden_state, outputs.attention_mask, strict=True)
+        return dict(zip(prompts, (Encoded.unpadded(*row) for row in rows), strict=True))
 
     def _encode_images(self, batch: Sequence[Prepared], encoded: EncodedImages) -> None:
         """The vision tower's work for images that no batch had before."""

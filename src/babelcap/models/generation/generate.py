@@ -16,9 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
 from babelcap.errors import UserError
+from babelcap.models.generation.guidance import read_mean_image
 from babelcap.models.generation.hooks import TransformersHooks
 from babelcap.models.generation.packing import FastProducts, PackedWeights, encoder_products, plan_products
-from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.generation.rules import INPUTS, as_list, search_rules
 from babelcap.models.generation.searching import SearchRules
 from babelcap.models.generation.shortlist import Shortlist, allowed_ids, check_ids
@@ -107,6 +108,7 @@ class CaptionerGeneration(TransformersHooks):
         if rules is not None and input_ids is not None:
             found = self._search(input_ids, rules, shortlist, kwargs)
             return pad_after_end(found if shortlist is None else shortlist.to_vocabulary(found), num_given, ends, pad)
+        self._leave_guidance(kwargs)
         num_rows = 0 if input_ids is None else len(input_ids) * max(self._counts(kwargs))
         num_steps = (self._setting("max_length", kwargs) or 0) - num_given
         with self.fast_products(shortlist, num_rows, num_steps).applied():
@@ -125,6 +127,27 @@ class CaptionerGeneration(TransformersHooks):
         with encoder_products(self).applied():
             return self.encoder(*args, **kwargs)
 
+    @cached_property
+    def mean_image(self) -> Tensor:
+        """The image tokens that guidance compares with."""
+        tokens = read_mean_image(self.folder or Path(self.name_or_path or "."))
+        return tokens.to(self.device, self.dtype)
+
+    def guidance_scale(self, kwargs: dict[str, Any]) -> float:
+        """Of a call, or the model's own; 1 is none."""
+        return float(self._setting("guidance_scale", kwargs) or 1.0)
+
+    def encode_blind(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+        """The encoder's outputs for the mean picture and these prompts."""
+        tokens = self.mean_image.expand(len(input_ids), -1, -1)
+        return self.encode(input_ids, attention_mask=attention_mask, image_features=tokens)
+
+    def _leave_guidance(self, kwargs: dict[str, Any]) -> None:
+        """transformers' loop has guidance of another kind: the model's own setting is left out there."""
+        if (kwargs.get("guidance_scale") or 1) != 1:
+            raise UserError("guidance_scale leads greedy and beam search; these settings run in transformers' loop")
+        kwargs["guidance_scale"] = 1.0
+
     def own_rules(self, kwargs: dict[str, Any]) -> SearchRules | None:
         """Of our own search. Where a decoder's windows are shorter than a text, transformers' caches are needed."""
         given = {name: value for name, value in kwargs.items() if name not in (*INPUTS, "shortlist")}
@@ -140,21 +163,30 @@ class CaptionerGeneration(TransformersHooks):
         if encoded is None:
             inputs = {name: kwargs.get(name) for name in ("pixel_values", "image_features")}
             encoded = self.encode(input_ids, attention_mask=mask, **inputs)
-        states, encoder_mask = encoder_states_and_mask(encoded, mask)
-        if encoder_mask is None:
-            encoder_mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
+        states, encoder_mask = self._states_and_mask(encoded, mask)
+        num_image_tokens = states.shape[1] - input_ids.shape[1]
+        guidance = self.guidance_scale(kwargs) if num_image_tokens else 1.0
+        blind: list[Encoded | None] = [None] * len(states)
+        if guidance != 1:
+            found = self._states_and_mask(self.encode_blind(input_ids, mask), mask)
+            blind = [Encoded(*parts) for parts in zip(*found, strict=True)]
         prefix = kwargs.get("decoder_input_ids")
         given = self._given([[]] * len(states) if prefix is None else prefix.tolist(), kwargs)
         samples = [
-            Sample(number, *parts, rules.max_length)
-            for number, parts in enumerate(zip(given, states, encoder_mask, strict=True))
+            Sample(number, tokens, Encoded(*parts), rules.max_length, other)
+            for number, (tokens, *parts, other) in enumerate(zip(given, states, encoder_mask, blind, strict=True))
         ]
         products = self.fast_products(shortlist, len(samples) * rules.num_beams, rules.max_length - len(given[0]))
-        decoder = RollingDecoder(self, rules, shortlist, products, normalised=False)
-        found = dict(decoder.run(lambda number: [samples.pop(0) for _ in samples[:number]], len(samples)))
-        rows = [torch.tensor(beam.tokens) for number in sorted(found) for beam in found[number]]
+        decoder = RollingDecoder(self, rules, shortlist, products, normalised=False, guidance=guidance)
+        beams = dict(decoder.run(lambda number: [samples.pop(0) for _ in samples[:number]], len(samples)))
+        rows = [torch.tensor(beam.tokens) for number in sorted(beams) for beam in beams[number]]
         pad = self._setting("pad_token_id", kwargs) or 0
         return pad_sequence(rows, batch_first=True, padding_value=pad).to(states.device)
+
+    @staticmethod
+    def _states_and_mask(encoded: Any, prompt_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        states, mask = encoder_states_and_mask(encoded, prompt_mask)
+        return states, torch.ones(states.shape[:2], dtype=torch.long, device=states.device) if mask is None else mask
 
     def _given(self, prefixes: Sequence[Sequence[int]], kwargs: dict[str, Any]) -> list[list[int]]:
         """What the decoder starts with: the start token, unless the prefixes bring it themselves."""

@@ -31,6 +31,7 @@ class Prepared(NamedTuple):
     prefix_ids: list[int]
     prompt_ids: list[int]
     num_tokens_cut: int = 0  # of the prompt
+    guidance: float = 1.0  # none
 
 
 def make_groups(prepared: Sequence[Prepared]) -> list[list[Prepared]]:
@@ -69,6 +70,7 @@ def _group_key(item: Prepared) -> Hashable:
     given = None if request.image_features is None else tuple(request.image_features.shape)
     return (
         request.settings,
+        item.guidance,
         allowed if isinstance(allowed, str) else id(allowed),
         given or request.image is not None,
     )

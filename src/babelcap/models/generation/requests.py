@@ -27,6 +27,7 @@ class GenerationSettings:
     temperature: float | None = None  # with this or `top_p`, tokens are drawn
     top_p: float | None = None
     seed: int = 0  # of the draws: same seed, requests and batch size, same texts
+    guidance_scale: float | None = None  # by default a caption has the model's own; 1 is none (guidance.py)
     scores: bool = True  # log-probabilities of texts: one more pass over what was generated, all tokens at once
     tokens: bool = False  # the same for each token
     attention: bool = False  # where in the image each token looked
@@ -40,6 +41,11 @@ class GenerationSettings:
             raise UserError(f"temperature is {self.temperature}; it must be greater than 0")
         if self.top_p is not None and not 0 < self.top_p <= MAX_TOP_P:
             raise UserError(f"top_p is {self.top_p}; it must be greater than 0 and at most 1")
+        if self.guidance_scale is not None:
+            if not (math.isfinite(self.guidance_scale) and self.guidance_scale > 0):
+                raise UserError(f"guidance_scale is {self.guidance_scale}; it must be greater than 0, and 1 is none")
+            if self.is_sampled and self.guidance_scale != 1:
+                raise UserError("guidance_scale leads a search; it cannot be combined with temperature or top_p")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed is {self.seed}; it must be a whole number from 0 to 2**63 - 1")
         if self.num_return_sequences > self.beams and not (self.is_sampled and self.beams == 1):
@@ -104,6 +110,7 @@ class RequestOptions(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
     seed: int
+    guidance_scale: float | None
     scores: bool
     tokens: bool
     attention: bool

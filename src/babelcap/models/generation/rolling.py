@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from babelcap.models.generation.caches import generation_cache
 from babelcap.models.generation.candidates import allowed_options, best_tokens
+from babelcap.models.generation.guidance import guided
 from babelcap.models.generation.packing import FastProducts
 from babelcap.models.generation.searching import Beam, Options, Search, SearchRules
 from babelcap.models.generation.shortlist import Shortlist
@@ -23,12 +24,22 @@ from babelcap.models.generation.steps import written_step
 FREE_SHARE = 0.25  # of the places, before others enter
 
 
+class Encoded(NamedTuple):
+    states: Tensor  # [positions, width]
+    mask: Tensor  # [positions]
+
+    @classmethod
+    def unpadded(cls, states: Tensor, mask: Tensor) -> "Encoded":
+        size = int(mask.sum())
+        return cls(states[:size], mask[:size])
+
+
 class Sample(NamedTuple):
     number: int  # the caller's own name for it
     given: Sequence[int]  # what the decoder starts with, the start token first
-    encoder_states: Tensor  # [positions, width]
-    encoder_mask: Tensor  # [positions]
+    encoded: Encoded
     max_length: int  # of its sequence; at most that of the rules
+    blind: Encoded | None = None  # the same behind the mean picture, where the decoder is guided
 
 
 class Live(NamedTuple):
@@ -48,6 +59,7 @@ class RollingDecoder:
         products: FastProducts,
         *,
         normalised: bool = True,
+        guidance: float = 1.0,
     ) -> None:
         """`normalised`: whether the parts of a score are log-probabilities; a greedy search can do without."""
         self.products = products
@@ -55,7 +67,13 @@ class RollingDecoder:
         self.normalised = normalised or rules.num_beams > 1
         self.step = written_step(model.decoder)
         self.live: list[Live] = []
-        self.slots = Slots(model.config.decoder_config, rules.num_beams, rules.max_length, model.device)
+        self.guidance = guidance
+        self.slots = self._make_slots()
+        self.blind_slots = None if guidance == 1 else self._make_slots()
+
+    def _make_slots(self) -> Slots:
+        config, rules = self.model.config.decoder_config, self.rules
+        return Slots(config, rules.num_beams, rules.max_length, self.model.device)
 
     def run(self, take: Take, capacity: int) -> Iterator[tuple[int, list[Beam]]]:
         """The samples' numbers and results, each as soon as it is finished."""
@@ -83,16 +101,22 @@ class RollingDecoder:
     def _exchange(self, new: Sequence[Sample]) -> Iterator[tuple[int, list[Beam]]]:
         """Finished samples leave; new ones are read in, take their first step, and enter unless it was their last."""
         kept = [place for place, live in enumerate(self.live) if not live.search.is_done]
-        arrived, entering = [], None
+        arrived, entering, blind_entering = [], None, None
         if new:
             searches = [Search(sample.given, self._rules_of(sample)) for sample in new]
             with self.products.applied():
-                entering, states = self._read(new)
+                entering, states = self._read(new, [sample.encoded for sample in new])
+                if self.blind_slots is not None:
+                    others = [sample.blind for sample in new if sample.blind is not None]
+                    blind_entering, blind = self._read(new, others)
+                    states = guided(states, blind, self.guidance)
                 self._advance(searches, states, rows_a_sample=1)
             arrived = [Live(sample.number, search) for sample, search in zip(new, searches, strict=True)]
         self.live = [self.live[place] for place in kept] + arrived
         if self.live:
             self.slots.exchange(kept, entering)
+            if self.blind_slots is not None:
+                self.blind_slots.exchange(kept, blind_entering)
         for live in arrived:
             if live.search.is_done:
                 yield live.number, live.search.results()
@@ -102,10 +126,10 @@ class RollingDecoder:
         return self.rules if is_own else replace(self.rules, max_length=sample.max_length)
 
     @torch.no_grad()
-    def _read(self, group: Sequence[Sample]) -> tuple[Entering, Tensor]:
+    def _read(self, group: Sequence[Sample], encoded: Sequence[Encoded]) -> tuple[Entering, Tensor]:
         """One row a sample: its beams do not differ yet. What is given is padded behind, which nobody sees."""
-        encoder_states = pad_sequence([sample.encoder_states for sample in group], batch_first=True)
-        encoder_mask = pad_sequence([sample.encoder_mask for sample in group], batch_first=True)
+        encoder_states = pad_sequence([found.states for found in encoded], batch_first=True)
+        encoder_mask = pad_sequence([found.mask for found in encoded], batch_first=True)
         cache = generation_cache(self.model.config.decoder_config, self.rules.max_length)
         num_tokens = [len(sample.given) for sample in group]
         ids = pad_sequence([torch.tensor(sample.given) for sample in group], batch_first=True)
@@ -125,20 +149,27 @@ class RollingDecoder:
 
     @torch.no_grad()
     def _step(self) -> None:
-        slots, searches = self.slots, [live.search for live in self.live]
+        searches = [live.search for live in self.live]
         ids = torch.tensor([beam.tokens[-1] for search in searches for beam in search.running])
-        ids = self._vocabulary(ids.to(slots.encoder_mask.device))
-        if self.products.joined and self.step is not None:
-            states = self.step.run(self.model.decoder, self.products.joined, ids, slots)
-        else:
-            states = self._decoded(ids[:, None])
+        ids = self._vocabulary(ids.to(self.slots.encoder_mask.device))
+        states = self._states(ids, self.slots)
+        if self.blind_slots is not None:
+            states = guided(states, self._states(ids, self.blind_slots), self.guidance)
         origins = self._advance(searches, states, rows_a_sample=self.rules.num_beams)
         if self.rules.num_beams > 1:
-            slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
+            for slots in filter(None, (self.slots, self.blind_slots)):
+                slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
 
-    def _decoded(self, ids: Tensor) -> Tensor:
-        """The states behind one new token in each row, by the decoder itself."""
-        slots, width = self.slots, self.model.config.decoder_config.encoder_hidden_size
+    def _states(self, ids: Tensor, slots: Slots) -> Tensor:
+        """Behind one new token in each row."""
+        if self.products.joined and self.step is not None:
+            states: Tensor = self.step.run(self.model.decoder, self.products.joined, ids, slots)
+            return states
+        return self._decoded(ids[:, None], slots)
+
+    def _decoded(self, ids: Tensor, slots: Slots) -> Tensor:
+        """By the decoder itself."""
+        width = self.model.config.decoder_config.encoder_hidden_size
         nothing = torch.zeros(1, dtype=self.model.dtype, device=ids.device)  # what was encoded is cached across
         decoded = self.model.decoder(
             input_ids=ids,

@@ -20,6 +20,7 @@ OWN = (
     "length_penalty",
     "early_stopping",
     "no_repeat_ngram_size",
+    "guidance_scale",
     "use_cache",
     "do_sample",
 )

@@ -29,6 +29,7 @@ from babelcap.models.checkpoints.weights import (
     resolve_folder,
     without_progress_bar,
 )
+from babelcap.models.generation.guidance import write_mean_image
 from babelcap.models.network.backbones import LITE, TRANSFORMERS, vision_config
 from babelcap.models.network.bridge import BridgeConfig, bridge_values
 from babelcap.models.network.configuration import CaptionerConfig
@@ -55,6 +56,8 @@ class TrainedBridge(NamedTuple):
     shape: BridgeConfig
     weights: dict[str, Tensor]
     coverage: dict[str, Any] | None
+    mean_image: Tensor | None = None  # what guidance compares with, and how strong it is
+    guidance_scale: float | None = None
 
 
 class BackboneSource(NamedTuple):
@@ -106,6 +109,10 @@ def prepare_bridge(
         config.save_pretrained(folder)
         settings = generation_config(config)
         settings.no_repeat_ngram_size = NO_REPEAT_NGRAM_SIZE
+        if trained is not None:
+            settings.guidance_scale = trained.guidance_scale
+            if trained.mean_image is not None:
+                write_mean_image(folder, trained.mean_image)
         settings.save_pretrained(folder)
         room = bridge.max_positions - config.encoder_config.num_image_tokens(config.image_size_px)
         processor = CaptionProcessor(

@@ -14,14 +14,17 @@ from safetensors.torch import save_file
 
 from babelcap.coverage import CAPTION, Coverage, Pair
 from babelcap.errors import UserError
+from babelcap.models.checkpoints.files import MEAN_IMAGE_FILE
 from babelcap.models.checkpoints.loading import load_model
 from babelcap.models.checkpoints.weights import require_finite
+from babelcap.models.generation.guidance import read_mean_image
 from babelcap.models.network.bridge import BridgeConfig
 from babelcap.models.network.configuration import CaptionerConfig
 from babelcap.models.surgery.bridge import TrainedBridge, is_bridge
 from babelcap.storage import atomic_file
 
 FORMAT = "babelcap-bridge-1"
+MEAN_IMAGE = "mean_image"
 
 
 def shape_of(config: CaptionerConfig) -> BridgeConfig:
@@ -45,11 +48,17 @@ def shape_of(config: CaptionerConfig) -> BridgeConfig:
     )
 
 
-def pack_bridge(folder: str | Path, output: str | Path, prefixes: Mapping[str, str] | None = None) -> int:
+def pack_bridge(
+    folder: str | Path,
+    output: str | Path,
+    prefixes: Mapping[str, str] | None = None,
+    guidance_scale: float | None = None,
+) -> int:
     """Writes the bridge of a captioner's folder and returns its number of bytes.
 
     `prefixes` by language stand in for the captioner's own: those of languages that it never captioned in were not
-    trained with, and may be chosen afterwards.
+    trained with, and may be chosen afterwards, as may be `guidance_scale`, by default that of the captioner. Its mean
+    image goes along.
     """
     model = load_model(folder, dtype=torch.float32)
     known = None if model.config.coverage is None else model.config.get_coverage()
@@ -60,6 +69,11 @@ def pack_bridge(folder: str | Path, output: str | Path, prefixes: Mapping[str, s
         "coverage": json.dumps(None if coverage is None else coverage.model_dump(mode="json")),
     }
     weights = {name: tensor.half().contiguous() for name, tensor in model.state_dict().items() if is_bridge(name)}
+    scale = model.guidance_scale({"guidance_scale": guidance_scale} if guidance_scale is not None else {})
+    if scale != 1:
+        about["guidance_scale"] = json.dumps(scale)
+    if scale != 1 or (Path(model.folder or folder) / MEAN_IMAGE_FILE).is_file():
+        weights[MEAN_IMAGE] = read_mean_image(model.folder or folder).half()
     for name, tensor in weights.items():
         require_finite(tensor, f"{folder}: {name} in float16")
     with atomic_file(output) as partial:
@@ -95,8 +109,10 @@ def read_bridge(path: str | Path) -> TrainedBridge:
         raise UserError(f"{path}: is no bridge; write one with `babelcap model pack`")
     for name, tensor in weights.items():
         require_finite(tensor, f"{path}: {name}")
+    mean_image = weights.pop(MEAN_IMAGE, None)
     try:
         shape = BridgeConfig.model_validate_json(about["shape"])
-        return TrainedBridge(shape, weights, json.loads(about["coverage"]))
-    except (KeyError, ValueError, ValidationError) as error:
+        scale = None if "guidance_scale" not in about else float(json.loads(about["guidance_scale"]))
+        return TrainedBridge(shape, weights, json.loads(about["coverage"]), mean_image, scale)
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from None
