@@ -24,8 +24,8 @@ READERS: dict[str, tuple[Callable[[Path], Target], ...]] = {
         stages.finetune_sources,
     ),
     "beside a model": (
-        beside_models.shortlist, beside_models.token_map, beside_models.folder_manifest, beside_models.language_rows,
-        beside_models.result_lines, beside_models.training_records,
+        beside_models.shortlist, beside_models.mean_image, beside_models.token_map, beside_models.folder_manifest,
+        beside_models.language_rows, beside_models.result_lines, beside_models.training_records,
     ),
     "predictions, records, studies": (
         results.prediction_folder, results.scored_prediction, results.predicted_runs, results.study_timing,

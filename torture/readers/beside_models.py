@@ -8,6 +8,7 @@ import torch
 
 from babelcap.cli.language import write_language
 from babelcap.cli.result_lines import ResultLines
+from babelcap.models.generation.guidance import read_mean_image, write_mean_image
 from babelcap.models.generation.shortlist import read_shortlist, write_shortlist
 from babelcap.models.surgery.token_map import TokenMap
 from babelcap.records import EvalResult, RunRecord, read_run_records
@@ -21,6 +22,12 @@ def shortlist(folder: Path) -> Target:
     path = write_shortlist(folder, "de", range(2, 40, 2), 50, origin="test")
     (folder / "manifest.json").unlink()
     return Target([path], lambda out: read_shortlist(folder, "de", 50))
+
+
+def mean_image(folder: Path) -> Target:
+    path = write_mean_image(folder, torch.arange(12.0).view(3, 4))
+    (folder / "manifest.json").unlink()
+    return Target([path], lambda out: read_mean_image(folder))
 
 
 def token_map(folder: Path) -> Target:

@@ -1,5 +1,6 @@
 """Guidance: by hand, against a search that caches nothing, and only where there is a picture to be guided by."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -17,17 +18,26 @@ from babelcap.models import Captioner, CaptionProcessor, GenerationRequest, Gene
 from babelcap.models.checkpoints.files import MEAN_IMAGE_FILE
 from babelcap.models.checkpoints.quantising import quantise_folder
 from babelcap.models.generation.core import GenerationCore
-from babelcap.models.generation.guidance import guided, mean_of, read_mean_image, write_mean_image
+from babelcap.models.generation.guidance import guide, mean_of, read_mean_image, write_mean_image
 from babelcap.models.generation.searching import Search, SearchRules
 
 SCALE = 2.5
 
 
-def test_states_by_hand() -> None:
-    states, blind = torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 1.0]])
-    assert guided(states, blind, 2.0).tolist() == [[3.0, -1.0]]
-    assert guided(states, blind, 1.0).tolist() == [[2.0, 0.0]]
-    assert guided(states, blind, 0.5).tolist() == [[1.5, 0.5]]
+def test_scores_by_hand() -> None:
+    """The first token is the likeliest, the second half as likely, the third a twentieth as likely: not plausible."""
+    logits = torch.tensor([[0.0, math.log(1 / 2), math.log(1 / 20)]])
+    blind = torch.tensor([[0.0, math.log(1 / 8), math.log(1 / 20)]])
+    found = guide(logits, blind, 2.0).exp()  # the second: (1/2)^2 / (1/8) = 2 times the first
+    torch.testing.assert_close(found, torch.tensor([[1 / 3, 2 / 3, 0.0]]))
+    unguided = guide(logits, blind, 1.0).exp()
+    torch.testing.assert_close(unguided, torch.tensor([[2 / 3, 1 / 3, 0.0]]))
+
+
+def test_what_may_not_follow_makes_nothing_else_implausible() -> None:
+    logits = torch.tensor([[-torch.inf, math.log(1 / 20), math.log(1 / 40)]])
+    found = guide(logits, torch.zeros(1, 3), 1.0).exp()
+    torch.testing.assert_close(found, torch.tensor([[0.0, 2 / 3, 1 / 3]]))
 
 
 def test_the_mean_is_over_images_however_they_come() -> None:
@@ -62,10 +72,12 @@ def uncached(model: Captioner, inputs: dict[str, Tensor], row: int, rules: Searc
                 model(encoder_outputs=encoded, decoder_input_ids=tokens).decoder_last_hidden_state[:, -1]
                 for encoded in (own, other)
             ]
-            pushed = states[1] + SCALE * (states[0] - states[1])
-            logits = model.head(pushed, model.head_weight).log_softmax(dim=-1)
-            best = logits[0].topk(rules.num_candidates)
-            options.append(list(zip(best.values.tolist(), best.indices.tolist(), strict=True)))
+            own_logits, other_logits = (model.head(some, model.head_weight)[0] for some in states)
+            pushed = other_logits + SCALE * (own_logits - other_logits)
+            pushed[own_logits.softmax(dim=0) < 0.1 * own_logits.softmax(dim=0).max()] = -torch.inf
+            best = pushed.log_softmax(dim=0).topk(rules.num_candidates)
+            found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            options.append([(score, token) for score, token in found if score != -torch.inf])
         search.advance(options)
     return list(search.results()[0].tokens)
 

@@ -1,10 +1,13 @@
 """Guidance: what the picture adds to a text weighs more than what a text would say of any picture.
 
-logits = cap(W (h0 + scale (h - h0))): h are the decoder's states with the picture, h0 those with the mean picture in
-its place, behind the same prompt and the same tokens. scale 1 is no guidance; the head is linear before its soft cap,
-so that it is multiplied once. The mean picture, the mean of the image tokens of many, lies beside the model's weights.
+log p'(t) = z0(t) + scale (z(t) - z0(t)) - log sum exp of the same, over the tokens t with p(t) >= .1 max p: z are the
+logits with the picture, z0 those with the mean picture in its place, behind the same prompt and the same tokens, and p
+the probability without guidance. Among what could be said anyway, what the picture speaks for is preferred; without
+that bound captions leave the language that was asked for. scale 1 leaves the order of the tokens as it is. The whole
+head is multiplied for z alone. The mean picture, the mean of the image tokens of many, lies beside the model's weights.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,12 +22,16 @@ from babelcap.models.checkpoints.weights import require_finite
 from babelcap.storage import atomic_file, read_bytes, require_manifest, update_manifest
 
 MAX_BYTES = 1 << 28
+PLAUSIBLE_SHARE = 0.1  # of the likeliest token's probability
+NUM_LIKELIEST = 48  # tokens that are looked at beside those that a search needs
 TOKENS = "image_tokens"
 ADVICE = "make it again with `babelcap model mean-image CORPUS --model DIR`"
 
 
-def guided(states: Tensor, blind: Tensor, scale: float) -> Tensor:
-    return torch.lerp(blind, states, scale)
+def guide(logits: Tensor, blind: Tensor, scale: float) -> Tensor:
+    """[rows, tokens] of the likeliest tokens, with the picture and without -> log-probabilities among the plausible."""
+    plausible = logits >= logits.amax(dim=1, keepdim=True) + math.log(PLAUSIBLE_SHARE)
+    return torch.lerp(blind, logits, scale).masked_fill(~plausible, -torch.inf).log_softmax(dim=1)
 
 
 def mean_of(batches: Iterable[Tensor]) -> Tensor:
@@ -55,5 +62,7 @@ def read_mean_image(folder: str | Path) -> Tensor:
         tokens = load(read_bytes(path, MAX_BYTES))[TOKENS]
     except (SafetensorError, KeyError) as error:
         raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:200]}); {ADVICE}") from None
+    if tokens.dim() != 2 or not tokens.is_floating_point():
+        raise UserError(f"{path}: holds {list(tokens.shape)} {tokens.dtype}, not the tokens of an image; {ADVICE}")
     require_finite(tokens, str(path))
     return tokens.float()

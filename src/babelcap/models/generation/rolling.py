@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from babelcap.models.generation.caches import generation_cache
 from babelcap.models.generation.candidates import allowed_options, best_tokens
-from babelcap.models.generation.guidance import guided
+from babelcap.models.generation.guidance import NUM_LIKELIEST, guide
 from babelcap.models.generation.packing import FastProducts
 from babelcap.models.generation.searching import Beam, Options, Search, SearchRules
 from babelcap.models.generation.shortlist import Shortlist
@@ -106,11 +106,11 @@ class RollingDecoder:
             searches = [Search(sample.given, self._rules_of(sample)) for sample in new]
             with self.products.applied():
                 entering, states = self._read(new, [sample.encoded for sample in new])
+                blind = None
                 if self.blind_slots is not None:
                     others = [sample.blind for sample in new if sample.blind is not None]
                     blind_entering, blind = self._read(new, others)
-                    states = guided(states, blind, self.guidance)
-                self._advance(searches, states, rows_a_sample=1)
+                self._advance(searches, states, blind, rows_a_sample=1)
             arrived = [Live(sample.number, search) for sample, search in zip(new, searches, strict=True)]
         self.live = [self.live[place] for place in kept] + arrived
         if self.live:
@@ -153,9 +153,8 @@ class RollingDecoder:
         ids = torch.tensor([beam.tokens[-1] for search in searches for beam in search.running])
         ids = self._vocabulary(ids.to(self.slots.encoder_mask.device))
         states = self._states(ids, self.slots)
-        if self.blind_slots is not None:
-            states = guided(states, self._states(ids, self.blind_slots), self.guidance)
-        origins = self._advance(searches, states, rows_a_sample=self.rules.num_beams)
+        blind = None if self.blind_slots is None else self._states(ids, self.blind_slots)
+        origins = self._advance(searches, states, blind, rows_a_sample=self.rules.num_beams)
         if self.rules.num_beams > 1:
             for slots in filter(None, (self.slots, self.blind_slots)):
                 slots.cache.reorder_cache(torch.tensor(origins, device=ids.device))
@@ -184,20 +183,25 @@ class RollingDecoder:
         return states
 
     @torch.no_grad()
-    def _advance(self, searches: Sequence[Search], states: Tensor, *, rows_a_sample: int) -> list[int]:
+    def _advance(
+        self, searches: Sequence[Search], states: Tensor, blind: Tensor | None, *, rows_a_sample: int
+    ) -> list[int]:
         """For each row, which it continues; a finished sample's stay as they are."""
         rules = self.rules
         beams = [beam for search in searches for beam in search.running[:rows_a_sample]]
         banned = [rules.banned(beam.tokens) for beam in beams]
         number = rules.num_candidates
+        wanted = number + max(map(len, banned))
         scores, tokens = best_tokens(
             self.model.head,
             states,
             self.model.head_weight,
             self.shortlist,
-            number + max(map(len, banned)),
-            normalised=self.normalised,
+            wanted if blind is None else wanted + NUM_LIKELIEST,
+            normalised=self.normalised and blind is None,
         )
+        if blind is not None:
+            scores, tokens = self._guided(scores, tokens, blind, banned)
         options = [allowed_options(*row, number) for row in zip(scores.tolist(), tokens.tolist(), banned, strict=True)]
         origins: list[int] = []
         for place, search in enumerate(searches):
@@ -211,6 +215,16 @@ class RollingDecoder:
             own *= rules.num_beams // len(own)
             origins += [first + beam for beam in search.advance(own)]
         return origins
+
+    def _guided(
+        self, logits: Tensor, tokens: Tensor, blind: Tensor, banned: Sequence[set[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the guided search, best first; what must not follow makes nothing else implausible."""
+        is_banned = [[token in row for token in some] for row, some in zip(banned, tokens.tolist(), strict=True)]
+        logits = logits.masked_fill(torch.tensor(is_banned, device=logits.device), -torch.inf)
+        without = self.model.head.of_tokens(blind, self.model.head_weight, self.shortlist, tokens)
+        scores, order = guide(logits, without, self.guidance).sort(dim=1, descending=True)
+        return scores, tokens.gather(1, order)
 
     def _vocabulary(self, ids: Tensor) -> Tensor:
         return ids if self.shortlist is None else self.shortlist.to_vocabulary(ids)

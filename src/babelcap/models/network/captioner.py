@@ -66,6 +66,12 @@ class Head(nn.Module):
             logits = self.products[number](scaled) if self.products else functional.linear(scaled, rows[start:end])
             yield start, self._finished(logits, shortlist, start).float()
 
+    def of_tokens(self, states: Tensor, weight: Tensor, shortlist: Shortlist | None, tokens: Tensor) -> Tensor:
+        """Of a few tokens of each row alone: [rows, width], [rows, tokens] -> [rows, tokens]."""
+        scaled = states if self.softcap is None else states / self.softcap
+        rows = functional.embedding(tokens, weight if shortlist is None else shortlist.weight)
+        return self._finished((rows @ scaled[:, :, None]).squeeze(2), None).float()
+
     def _finished(self, logits: Tensor, shortlist: Shortlist | None, start: int = 0) -> Tensor:
         if self.softcap is not None and torch.is_grad_enabled():
             logits = torch.tanh(logits) * self.softcap
