@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from babelcap.models import Captioner
-from babelcap.models.generation.rolling import RollingDecoder, Sample
+from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.generation.searching import Beam
 from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
@@ -50,7 +50,7 @@ class Work:
         self.mask = torch.ones(WIDTH_TOKENS, dtype=torch.long)
         start = self.model.config.decoder_start_token_id
         self.samples = [
-            Sample(place, [start], state, self.mask, 1 + length)
+            Sample(place, [start], Encoded(state, self.mask), 1 + length)
             for place, (state, length) in enumerate(zip(self.states, self.allowed, strict=True))
         ]
 
