@@ -1,10 +1,10 @@
 """Guidance: what the picture adds to a text weighs more than what a text would say of any picture.
 
-log p'(t) = z0(t) + scale (z(t) - z0(t)) - log sum exp of the same, over the tokens t with p(t) >= .1 max p: z are the
+log p'(t) = z0(t) + scale (z(t) - z0(t)) - log sum exp of the same, over the tokens t with p(t) >= .3 max p: z are the
 logits with the picture, z0 those with the mean picture in its place, behind the same prompt and the same tokens, and p
-the probability without guidance. Among what could be said anyway, what the picture speaks for is preferred; without
-that bound captions leave the language that was asked for. scale 1 leaves the order of the tokens as it is. The whole
-head is multiplied for z alone. The mean picture, the mean of the image tokens of many, lies beside the model's weights.
+the probability without guidance. Among what could be said anyway, what the picture speaks for is preferred; with a
+wider choice more captions leave the language that was asked for. scale 1 leaves the order of the tokens as it is. The
+whole head is multiplied for z alone. The mean picture, the mean of many images' tokens, lies beside the weights.
 """
 
 import math
@@ -22,7 +22,7 @@ from babelcap.models.checkpoints.weights import require_finite
 from babelcap.storage import atomic_file, read_bytes, require_manifest, update_manifest
 
 MAX_BYTES = 1 << 28
-PLAUSIBLE_SHARE = 0.1  # of the likeliest token's probability
+PLAUSIBLE_SHARE = 0.3  # of the likeliest token's probability
 NUM_LIKELIEST = 48  # tokens that are looked at beside those that a search needs
 TOKENS = "image_tokens"
 ADVICE = "make it again with `babelcap model mean-image CORPUS --model DIR`"
