@@ -22,6 +22,9 @@ class ByHeart:
     def train(self, mode: bool) -> "ByHeart":
         return self
 
+    def guidance_scale(self, _: Any) -> float:
+        return 1.0
+
     def plan_search(self, *_: Any) -> None:
         """It has no decoder to search with."""
 
