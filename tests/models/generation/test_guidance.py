@@ -73,8 +73,10 @@ def uncached(model: Captioner, inputs: dict[str, Tensor], row: int, rules: Searc
                 for encoded in (own, other)
             ]
             own_logits, other_logits = (model.head(some, model.head_weight)[0] for some in states)
-            pushed = other_logits + SCALE * (own_logits - other_logits)
-            pushed[own_logits.softmax(dim=0) < 0.3 * own_logits.softmax(dim=0).max()] = -torch.inf
+            scale = SCALE if len(beam.tokens) > 1 else 1.0  # the first token is not guided
+            pushed = other_logits + scale * (own_logits - other_logits)
+            if scale > 1:
+                pushed[own_logits.softmax(dim=0) < 0.3 * own_logits.softmax(dim=0).max()] = -torch.inf
             best = pushed.log_softmax(dim=0).topk(rules.num_candidates)
             found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             options.append([(score, token) for score, token in found if score != -torch.inf])

@@ -106,11 +106,10 @@ class RollingDecoder:
             searches = [Search(sample.given, self._rules_of(sample)) for sample in new]
             with self.products.applied():
                 entering, states = self._read(new, [sample.encoded for sample in new])
-                blind = None
                 if self.blind_slots is not None:
                     others = [sample.blind for sample in new if sample.blind is not None]
-                    blind_entering, blind = self._read(new, others)
-                self._advance(searches, states, blind, rows_a_sample=1)
+                    blind_entering, _ = self._read(new, others)
+                self._advance(searches, states, None, rows_a_sample=1)  # the first token is not guided: guidance.py
             arrived = [Live(sample.number, search) for sample, search in zip(new, searches, strict=True)]
         self.live = [self.live[place] for place in kept] + arrived
         if self.live:
