@@ -1,4 +1,4 @@
-"""`babelcap model bridge`, `pack` and `get`: captioners of frozen parts that a small trained bridge joins."""
+"""`babelcap model bridge`, `start-bridge`, `pack` and `get`: captioners of frozen parts that a trained bridge joins."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -37,6 +37,28 @@ def bridge(
         report = prepare_bridge(backbone, source, output, shape, seed=seed, trained=trained)
     counts = ", ".join(f"{report[f'num_{kind}']} {kind}" for kind in ("loaded", "initialised", "dropped"))
     typer.echo(f"{output}: {counts}; the account of every weight is in surgery.json")
+
+
+def start_bridge(
+    corpus: Path = typer.Argument(..., help="Folder of a corpus with captions in seen languages."),
+    model: str = typer.Option(..., help="Folder of a captioner as `babelcap model bridge` makes it, not yet trained."),
+    output: Path = typer.Option(..., "--output", "-o", help="The new model's folder."),
+    split: str = typer.Option("train", help="The split whose images and captions are taken."),
+    num: int = typer.Option(20_000, min=2, help="At most so many images, evenly spread over the split."),
+) -> None:
+    """Start a new bridge at what image features tell of captions: fitted in closed form, not drawn.
+
+    A training that starts there has less to learn. Image features are computed first and kept beside the corpus, where
+    the training finds them.
+    Example: babelcap model start-bridge corpora/photos --model models/photos-l -o models/photos-l-started
+    """
+    from babelcap.training.bridge_start import start_bridge
+
+    found = start_bridge(model, corpus, output, split=split, num_images=num)
+    typer.echo(
+        f"{output}: started from {found.num_tokens:,} tokens of the captions of {found.num_images:,} images; their "
+        f"features tell {found.explained:.0%} of what the words of these captions differ in"
+    )
 
 
 def pack(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 16
 
 group = typer.Typer(no_args_is_help=True, help="Get, size up, prepare, import, check, narrow and publish models.")
-for _command in (bridge.get, bridge.bridge, bridge.pack):
+for _command in (bridge.get, bridge.bridge, bridge.start_bridge, bridge.pack):
     group.command()(_command)
 
 

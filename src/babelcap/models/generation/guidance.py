@@ -4,9 +4,9 @@ log p'(t) = z0(t) + scale (z(t) - z0(t)) - log sum exp of the same, over the tok
 logits with the picture, z0 those with the mean picture in its place, behind the same prompt and the same tokens, and p
 the probability without guidance. Among what could be said anyway, what the picture speaks for is preferred; with a
 wider choice more captions leave the language that was asked for. The first token is chosen without guidance: a picture
-speaks for the languages that were captioned in training, and a text that begins in another language stays in it. scale 1
-leaves the order of the tokens as it is. The whole head is multiplied for z alone. The mean picture, the mean of many
-images' tokens, lies beside the weights.
+speaks for the languages that were captioned in training, and a text that begins in another stays in it. scale 1 leaves
+the order of the tokens as it is. The whole head is multiplied for z alone. The mean picture, the mean of many images'
+tokens, lies beside the weights.
 """
 
 import math
