@@ -3,6 +3,7 @@
 The same random weights on both sides, 4 beams, 64 new tokens, batch 4; float32 must give transformers' tokens.
 Ours: float32, with a shortlist of 20,000, int8, both. Florence-2 has no soft cap of its logits, so neither side has
 one; `--capped` adds the captioners' own, which transformers' model cannot have.
+`one text` is a single sample, greedy: one row of states, where decoding is reading the weights and little else.
 Beside the ratios, the share of the memory bandwidth that decoding reaches: the weights and cached states that a step
 has to read, a second, as a share of a plain copy's; and of the arithmetic, as a share of a plain float32 product's.
 
@@ -12,7 +13,7 @@ python bench/generate.py [--quick] [--only NAME] [--uncached] [--capped] [--json
 import argparse
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,12 +23,22 @@ from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
 from measure import Run, alternate, copy_bytes_per_second, product_flops_per_second, row
 
-NUM_BEAMS = 4
-BATCH_SIZE = 4
+
+class Asked(NamedTuple):
+    batch_size: int
+    num_beams: int
+    note: str = ""  # behind the names of its variants
+
+    @property
+    def num_rows(self) -> int:
+        return self.batch_size * self.num_beams
+
+
+BATCH, ONE_TEXT = Asked(4, 4), Asked(1, 1, ", one text")
 NUM_PROMPT_TOKENS = 16
 NUM_SHORTLISTED = 20_000
 BASELINE = "transformers"
-OURS = ("float32", "shortlist", "int8", "int8, shortlist")
+OURS = ("float32", "shortlist", "int8", "int8, shortlist", "float32, one text", "int8, one text")
 CAPPED = ("float32, capped", "int8, shortlist, capped")
 TARGETS = {"float32": 2.0, "int8": 5.0, "int8, shortlist": 12.0}
 
@@ -88,12 +99,12 @@ def _spread(embedding: Tensor, end: int) -> None:
     embedding[end].zero_()
 
 
-def make_inputs(model: Captioner, image_size_px: int) -> dict[str, Tensor]:
+def make_inputs(model: Captioner, image_size_px: int, batch_size: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(1)
     vocab_size = model.config.encoder_config.vocab_size
     return {
-        "input_ids": torch.randint(3, vocab_size, (BATCH_SIZE, NUM_PROMPT_TOKENS), generator=generator),
-        "pixel_values": torch.randn(BATCH_SIZE, 3, image_size_px, image_size_px, generator=generator),
+        "input_ids": torch.randint(3, vocab_size, (batch_size, NUM_PROMPT_TOKENS), generator=generator),
+        "pixel_values": torch.randn(batch_size, 3, image_size_px, image_size_px, generator=generator),
     }
 
 
@@ -108,11 +119,13 @@ def weights_of_a_step(model: Captioner, num_rows: int) -> int:
     return layers - unused + num_rows * int(model.config.decoder_config.d_model)
 
 
-def bytes_of_a_step(model: Captioner, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool) -> float:
+def bytes_of_a_step(
+    model: Captioner, asked: Asked, num_rows: int, num_positions: int, num_new_tokens: int, *, int8: bool
+) -> float:
     """What a decoding step must read at least: the weights and both caches, on average."""
     decoder = model.config.decoder_config
-    across = 2 * decoder.decoder_layers * BATCH_SIZE * num_positions * decoder.d_model
-    own = 2 * decoder.decoder_layers * BATCH_SIZE * NUM_BEAMS * num_new_tokens / 2 * decoder.d_model
+    across = 2 * decoder.decoder_layers * asked.batch_size * num_positions * decoder.d_model
+    own = 2 * decoder.decoder_layers * asked.num_rows * num_new_tokens / 2 * decoder.d_model
     return (1.0 if int8 else 4.0) * weights_of_a_step(model, num_rows) + 4.0 * (across + own)
 
 
@@ -121,22 +134,27 @@ def encoding_seconds(model: Captioner, inputs: dict[str, Tensor], quantise: str 
     return alternate({"encode": lambda: model.encode(**inputs)}, 3).best("encode")
 
 
-def make_variants(model: Captioner, inputs: dict[str, Tensor], num_new_tokens: int) -> dict[str, Run]:
+def make_variants(
+    model: Captioner,
+    baseline: Florence2ForConditionalGeneration,
+    inputs: dict[str, Tensor],
+    asked: Asked,
+    num_new_tokens: int,
+) -> dict[str, Run]:
     """Everything that can be measured, by name."""
-    settings = {"num_beams": NUM_BEAMS, "max_new_tokens": num_new_tokens}
+    settings = {"num_beams": asked.num_beams, "max_new_tokens": num_new_tokens}
     allowed = torch.randperm(model.config.vocab_size, generator=torch.Generator().manual_seed(2))[:NUM_SHORTLISTED]
     cap = model.config.decoder_config.logit_softcap
-    baseline = make_baseline(model)
     with torch.inference_mode():
         num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
-    image = torch.full((BATCH_SIZE, num_positions - NUM_PROMPT_TOKENS), baseline.config.image_token_id)
+    image = torch.full((asked.batch_size, num_positions - NUM_PROMPT_TOKENS), baseline.config.image_token_id)
     theirs = {**inputs, "input_ids": torch.cat([image, inputs["input_ids"]], dim=1)}
 
     def ours(quantise: str | None, softcap: float | None = None, **options: Any) -> Tensor:
         model.quantise, model.head.softcap = quantise, softcap
         return model.generate(**inputs, **settings, **options)
 
-    return {
+    known: dict[str, Run] = {
         BASELINE: lambda: baseline.generate(**theirs, **settings, use_cache=True, do_sample=False),
         "float32": lambda: ours(None),
         "shortlist": lambda: ours(None, allowed_tokens=allowed),
@@ -146,50 +164,70 @@ def make_variants(model: Captioner, inputs: dict[str, Tensor], num_new_tokens: i
         "int8, shortlist, capped": lambda: ours("int8", cap, allowed_tokens=allowed),
         "uncached": lambda: ours(None, use_cache=False),
     }
+    return {name + asked.note: run for name, run in known.items()}
 
 
-def run_benchmark(names: Sequence[str], num_new_tokens: int, image_size_px: int, repeats: int) -> dict[str, Any]:
-    model = make_captioner()
-    inputs = make_inputs(model, image_size_px)
-    known = make_variants(model, inputs, num_new_tokens)
-    variants = {name: known[name] for name in (BASELINE, *names)}
+def measure(
+    model: Captioner,
+    baseline: Florence2ForConditionalGeneration,
+    asked: Asked,
+    names: Sequence[str],
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """The variants of one way of asking, in turn with transformers'."""
+    inputs = make_inputs(model, options.image_size_px, asked.batch_size)
+    num_new_tokens, theirs = options.num_new_tokens, BASELINE + asked.note
+    known = make_variants(model, baseline, inputs, asked, num_new_tokens)
+    variants = {name: known[name] for name in (theirs, *names)}
     with torch.inference_mode():
         for name in names:
             variants[name]()  # measured and packed once; a process that captions does so for its first batch
         copied, multiplied = copy_bytes_per_second(), product_flops_per_second()
-        timings = alternate(variants, repeats)
+        timings = alternate(variants, options.repeats)
         encoding = {kind: encoding_seconds(model, inputs, kind) for kind in (None, "int8")}
         num_positions = model.encoder(**inputs).last_hidden_state.shape[1]
     rows = []
     for name in names:
         if timings.results[name].shape[1] != 1 + num_new_tokens:
             raise AssertionError(f"{name}: a sequence ended early")
-        found: dict[str, Any] = {"seconds": round(timings.best(name), 3), **timings.ratio(name, BASELINE)}
-        if name != "uncached":
+        found: dict[str, Any] = {"seconds": round(timings.best(name), 3), **timings.ratio(name, theirs)}
+        if "uncached" not in name:
             int8, num_rows = "int8" in name, NUM_SHORTLISTED if "shortlist" in name else model.config.vocab_size
-            read = bytes_of_a_step(model, num_rows, num_positions, num_new_tokens, int8=int8)
+            read = bytes_of_a_step(model, asked, num_rows, num_positions, num_new_tokens, int8=int8)
             steps = num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])  # a second
-            flops = 2 * BATCH_SIZE * NUM_BEAMS * weights_of_a_step(model, num_rows)
+            flops = 2 * asked.num_rows * weights_of_a_step(model, num_rows)
             found |= {"share of limit": round(steps * read / copied, 3), "limit": "copy bandwidth"}
             found |= {"target": TARGETS.get(name), "share of product": round(steps * flops / multiplied, 3)}
         rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
     tokens = timings.results
-    same = {
-        name: bool(torch.equal(tokens[name], tokens[BASELINE])) for name in ("float32", "uncached") if name in names
-    }
+    exact = [name for name in names if name.removesuffix(asked.note) in ("float32", "uncached")]
     return {
-        "num_new_tokens": num_new_tokens,
-        "image_size_px": image_size_px,
-        "num_threads": torch.get_num_threads(),
-        "repeats": repeats,
-        "copy GB/s": round(copied / 1e9, 2),
-        "product GFLOPS": round(multiplied / 1e9, 1),
-        "encoding seconds": round(encoding[None], 3),
-        "encoding seconds, int8": round(encoding["int8"], 3),
-        f"{BASELINE} seconds": round(timings.best(BASELINE), 3),
-        "transformers' tokens": same,
+        f"copy GB/s{asked.note}": round(copied / 1e9, 2),
+        f"product GFLOPS{asked.note}": round(multiplied / 1e9, 1),
+        f"encoding seconds{asked.note}": round(encoding[None], 3),
+        f"encoding seconds, int8{asked.note}": round(encoding["int8"], 3),
+        f"{theirs} seconds": round(timings.best(theirs), 3),
+        f"transformers' tokens{asked.note}": {name: bool(torch.equal(tokens[name], tokens[theirs])) for name in exact},
         "rows": rows,
     }
+
+
+def run_benchmark(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    model = make_captioner()
+    baseline = make_baseline(model)
+    found: dict[str, Any] = {
+        "num_new_tokens": options.num_new_tokens,
+        "image_size_px": options.image_size_px,
+        "num_threads": torch.get_num_threads(),
+        "repeats": options.repeats,
+    }
+    rows: list[dict[str, Any]] = []
+    for asked in (BATCH, ONE_TEXT):
+        own = [name for name in names if name.endswith(ONE_TEXT.note) == (asked is ONE_TEXT)]
+        if own:
+            found |= measure(model, baseline, asked, own, options)
+            rows += found.pop("rows")
+    return found | {"rows": rows}
 
 
 def main() -> None:
@@ -202,11 +240,12 @@ def main() -> None:
     parser.add_argument("--image-size-px", type=int, default=224)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    repeats = options.repeats or (2 if options.quick else 3)
-    names = options.only or list(OURS)
+    options.repeats = options.repeats or (2 if options.quick else 3)
+    options.num_new_tokens = 16 if options.quick else 64
+    names = list(options.only or OURS)
     names += [name for name in CAPPED if options.capped]
     names += ["uncached"] if options.uncached else []
-    result = run_benchmark(names, 16 if options.quick else 64, options.image_size_px, repeats)
+    result = run_benchmark(names, options)
     if options.json:
         print(json.dumps(result))
         return

@@ -24,7 +24,7 @@ from babelcap.models.generation.searching import Search
 from babelcap.models.network.bart_decoder import BartTextDecoder
 from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
-from generate import BATCH_SIZE, NUM_BEAMS, NUM_SHORTLISTED
+from generate import BATCH, NUM_SHORTLISTED
 from measure import CLOCK
 
 NUM_POSITIONS = 66  # of the encoder: an image of 224 px and 16 tokens
@@ -51,7 +51,7 @@ def run_benchmark(size: str, num_tokens: int, *, int8: bool, shortlist: bool) ->
     model.keeps_packed, model.quantise = True, "int8" if int8 else None
     with torch.no_grad():
         model.decoder.embed_tokens.weight.normal_(std=0.08)[model.config.eos_token_id].zero_()
-    states = torch.randn(BATCH_SIZE, NUM_POSITIONS, model.config.encoder_config.hidden_size)
+    states = torch.randn(BATCH.batch_size, NUM_POSITIONS, model.config.encoder_config.hidden_size)
     encoded = EncoderOutput(last_hidden_state=states, attention_mask=torch.ones(states.shape[:2], dtype=torch.long))
     allowed = torch.randperm(model.config.vocab_size)[:NUM_SHORTLISTED] if shortlist else None
     parts = Parts()
@@ -64,9 +64,9 @@ def run_benchmark(size: str, num_tokens: int, *, int8: bool, shortlist: bool) ->
     def generate() -> float:
         start = CLOCK()
         model.generate(
-            torch.ones(BATCH_SIZE, 1, dtype=torch.long),
+            torch.ones(BATCH.batch_size, 1, dtype=torch.long),
             encoder_outputs=encoded,
-            num_beams=NUM_BEAMS,
+            num_beams=BATCH.num_beams,
             max_new_tokens=num_tokens,
             allowed_tokens=allowed,
         )
