@@ -21,6 +21,7 @@ ROOMS = [
     ["laws"],
     ["data"],
     ["world"],
+    ["native"],
     ["models"],
     ["bases"],
     ["generate"],

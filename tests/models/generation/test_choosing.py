@@ -11,10 +11,10 @@ from torch import Tensor
 from babelcap.models import Captioner
 from babelcap.models.generation import choosing, packing
 from babelcap.models.generation.choosing import Chooser, Shape, Timing, fastest
-from babelcap.models.generation.products import EXACT, INT8, KINDS, make_product, round_weight
+from babelcap.models.generation.products import EXACT, INT8, KINDS, NATIVE_INT8, ROUNDED, make_product, round_weight
 
 SHAPE = Shape(num_outputs=24, num_inputs=8, has_bias=True, num_rows=4)
-KNOWN = [kind for kind in (*EXACT, INT8) if KINDS[kind].is_known()]
+KNOWN = [kind for kind in (*EXACT, *ROUNDED) if KINDS[kind].is_known()]
 
 
 @contextmanager
@@ -48,6 +48,33 @@ def test_what_gains_little_or_costs_more_to_pack_is_not_used() -> None:
     assert fastest(packed, num_steps=64) == "onednn"
     assert fastest(packed, num_steps=16) == "plain"
     assert fastest({"plain": Timing(0.0020, 0.0), "weights first": Timing(0.00195, 0.0)}, num_steps=64) == "plain"
+
+
+@pytest.fixture
+def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where both are known, whatever was compiled here."""
+    for kind in ROUNDED:
+        monkeypatch.setitem(KINDS, kind, KINDS[kind]._replace(is_known=lambda: True))
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0010, NATIVE_INT8), (0.00195, INT8), (0.0030, INT8)])
+def test_of_two_ways_with_the_same_bits_the_faster_one(seconds: float, expected: str) -> None:
+    """Without a clear gain, oneDNN's. A plan chooses for each shape, and the encoder asks for one."""
+    with planted(lambda kind, rows, threads: seconds if kind == NATIVE_INT8 else 0.002) as chooser:
+        plan = chooser.plan([SHAPE], num_steps=64, rounded=[SHAPE, SHAPE])
+        assert plan.rounded == {SHAPE: expected}
+        assert plan.kinds == {SHAPE: "plain"}
+        assert chooser.way(SHAPE, 32) == expected
+
+
+def test_what_has_one_way_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, NATIVE_INT8, KINDS[NATIVE_INT8]._replace(is_known=lambda: False))
+    monkeypatch.setitem(KINDS, INT8, KINDS[INT8]._replace(is_known=lambda: True))
+    with planted(lambda kind, rows, threads: 0.002) as chooser:
+        assert chooser.plan([], num_steps=64, rounded=[SHAPE]).rounded == {SHAPE: INT8}
+        assert chooser.way(SHAPE, 32) == INT8
+        assert not chooser.known
 
 
 def test_threads_are_chosen_for_a_whole_step() -> None:
@@ -109,7 +136,7 @@ def test_every_product_is_the_product(kind: str, num_rows: int) -> None:
     states[0, 0, 0] = 30.0  # an outlier in one row
     expected = states @ weight.t() + bias
     found = make_product(kind, weight, bias, 8)(states)
-    if kind != INT8:
+    if kind in EXACT:
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     else:
         assert (found - expected)[-1].norm() < 0.03 * expected[-1].norm()
@@ -143,6 +170,29 @@ def test_products_change_no_token(
     assert not captioner.head.products
     assert not any("forward" in vars(module) for module in captioner.decoder.modules())
     assert not captioner.packed_weights._packed
+
+
+@pytest.mark.skipif(NATIVE_INT8 not in KNOWN, reason="nothing was compiled for this processor")
+def test_both_ways_of_int8_give_the_same_tokens(
+    captioner: Captioner, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the same scores, to the last bit: with all layers and the encoder rounded."""
+    monkeypatch.setattr(packing, "MIN_INT8_WEIGHTS", 1)
+    monkeypatch.setattr(captioner, "quantise", INT8)
+    found = {}
+    for kind in ROUNDED:
+        made: list[str] = []
+        monkeypatch.setattr(choosing, "fastest", lambda timings, _, kind=kind: kind if kind in timings else "plain")
+        monkeypatch.setattr(
+            packing, "make_product", lambda *given, made=made: made.append(given[0]) or make_product(*given)
+        )
+        with torch.no_grad():
+            states = captioner.encode(**inputs).last_hidden_state
+        found[kind] = (states, captioner.generate(**inputs, num_beams=3, max_new_tokens=10))
+        assert kind in made
+        assert not ({*ROUNDED} - {kind}) & {*made}
+    for ours, theirs in zip(*found.values(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_what_is_packed_needs_no_room_again(

@@ -1,7 +1,7 @@
 """Chooses by measuring: for each shape, which product is fastest on this machine, and for a step, how many threads.
 
 A shape is measured once a process; candidates take turns, and the fastest of their runs counts. What does not beat the
-plain product clearly is not used. Where a step's weights do not fit the processor's cache, neither does what is
+usual product clearly is not used. Where a step's weights do not fit the processor's cache, neither does what is
 measured: a product that streams from memory is another than one that finds its weights near.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from babelcap.models.generation.products import EXACT, INT8, KINDS, PLAIN, Product, make_product
+from babelcap.models.generation.products import EXACT, INT8, KINDS, PLAIN, ROUNDED, Product, make_product
 
 CACHE_BYTES = 2**25  # a step with more weights streams them; of these, as many are measured, by each candidate its own
 NEAR_BYTES = 2**21  # of a weight that is measured where all of them are near
@@ -40,6 +40,7 @@ class Timing(NamedTuple):
 class Plan(NamedTuple):
     num_threads: int
     kinds: dict[Shape, str]
+    rounded: dict[Shape, str]  # which of the two ways, that give the same bits
 
 
 @dataclass
@@ -52,25 +53,39 @@ class Chooser:
     def plan(self, shapes: Sequence[Shape], num_steps: int, *, rounded: Sequence[Shape] = ()) -> Plan:
         """The products and the number of threads with which a generation of so many steps takes the least time.
 
-        What is `rounded` is multiplied in int8 whatever it takes: results must not depend on a clock.
+        What is `rounded` is multiplied in int8 whatever it takes: results must not depend on a clock. Only which of
+        its two ways is taken may, which give the same bits.
         """
         num_bytes = sum(4 * num_weights(shape) for shape in shapes) + sum(map(num_weights, rounded))
         streams, allowed = num_bytes > CACHE_BYTES, torch.get_num_threads()
         plans = {}
         for num_threads in sorted({1, allowed}, reverse=True):
-            kinds, total = {}, 0.0
-            for shape, count in Counter(shapes).items():
-                timings = self.timings(shape, num_threads, streams=streams)
-                kinds[shape] = fastest(timings, num_steps)
-                total += count * timings[kinds[shape]].seconds
-            if allowed > 1:
-                for shape, count in Counter(rounded).items():
-                    timings = self.timings(shape, num_threads, streams=streams, rounded=True)
-                    total += count * timings[INT8].seconds
-            plans[num_threads] = (total, Plan(num_threads, kinds))
+            kinds, seconds = self._chosen(shapes, num_threads, num_steps, streams=streams)
+            ways, seconds_rounded = self._chosen(rounded, num_threads, num_steps, streams=streams, rounded=True)
+            plans[num_threads] = (seconds + seconds_rounded, Plan(num_threads, kinds, ways))
         total, plan = plans[allowed]
         alone = plans[1]
         return alone[1] if alone[0] < (1 - MIN_GAIN) * total else plan
+
+    def _chosen(
+        self, shapes: Sequence[Shape], num_threads: int, num_steps: int, *, streams: bool, rounded: bool = False
+    ) -> tuple[dict[Shape, str], float]:
+        """The kind of each shape, and the seconds of all. Nothing is measured where there is nothing to choose."""
+        known = known_kinds(rounded=rounded)
+        if len(known) == 1 and torch.get_num_threads() == 1:
+            return dict.fromkeys(shapes, known[0]), 0.0
+        kinds, total = {}, 0.0
+        for shape, count in Counter(shapes).items():
+            timings = self.timings(shape, num_threads, streams=streams, rounded=rounded)
+            kinds[shape] = fastest(timings, num_steps)
+            total += count * timings[kinds[shape]].seconds
+        return kinds, total
+
+    def way(self, shape: Shape, num_calls: int) -> str:
+        """Of the two that multiply in int8, the faster one for so many calls."""
+        if len(known_kinds(rounded=True)) == 1:
+            return INT8
+        return fastest(self.timings(shape, torch.get_num_threads(), rounded=True), num_calls)
 
     def timings(
         self, shape: Shape, num_threads: int, *, streams: bool = False, rounded: bool = False
@@ -80,8 +95,7 @@ class Chooser:
             was = torch.get_num_threads()
             torch.set_num_threads(num_threads)
             try:
-                kinds = [kind for kind in ((INT8,) if rounded else EXACT) if KINDS[kind].is_known()]
-                self.known[key] = self._measure(shape, kinds, streams=streams)
+                self.known[key] = self._measure(shape, known_kinds(rounded=rounded), streams=streams)
             finally:
                 torch.set_num_threads(was)
         return self.known[key]
@@ -127,16 +141,18 @@ def num_weights(shape: Shape) -> int:
     return shape.num_outputs * shape.num_inputs
 
 
+def known_kinds(*, rounded: bool) -> list[str]:
+    return [kind for kind in (ROUNDED if rounded else EXACT) if KINDS[kind].is_known()]
+
+
 def fastest(timings: dict[str, Timing], num_steps: int) -> str:
-    """Of the exact products, the one with which so many steps take the least time, packing included."""
-    plain = num_steps * timings[PLAIN].seconds
+    """The one with which so many steps take the least time, packing included, or the usual one: plain, oneDNN's."""
     totals = {
-        kind: num_steps * timings[kind].seconds + (timings[kind].packing if KINDS[kind].bytes_a_weight else 0)
-        for kind in EXACT
-        if kind in timings
+        kind: num_steps * timing.seconds + (timing.packing if KINDS[kind].bytes_a_weight else 0)
+        for kind, timing in timings.items()
     }
-    best = min(totals, key=lambda kind: totals[kind])
-    return best if totals[best] < (1 - MIN_GAIN) * plain else PLAIN
+    usual, best = PLAIN if PLAIN in totals else INT8, min(totals, key=lambda kind: totals[kind])
+    return best if totals[best] < (1 - MIN_GAIN) * totals[usual] else usual
 
 
 CHOOSER = Chooser()

@@ -17,9 +17,11 @@ from babelcap.models.generation.choosing import CHOOSER, Shape
 from babelcap.models.generation.products import (
     INT8,
     KINDS,
+    MAX_ROWS,
     MIN_INT8_WEIGHTS,
     MKL,
     PLAIN,
+    ROUNDED,
     Product,
     can_choose,
     make_product,
@@ -87,7 +89,8 @@ class PackedWeights:
             return known.product
         size = sum(weight[rows].numel() for weight in weights)
         num_bytes = size * (KINDS[kind].bytes_a_weight or (4 if len(weights) > 1 else 0))
-        if kind != INT8 and num_bytes and num_bytes + sum(kept.num_bytes for kept in self._packed.values()) > MAX_BYTES:
+        kept_bytes = sum(kept.num_bytes for kept in self._packed.values())
+        if kind not in ROUNDED and num_bytes and num_bytes + kept_bytes > MAX_BYTES:
             kind, num_bytes = PLAIN, 0
         whole = torch.cat([weight[rows] for weight in weights]) if len(weights) > 1 else weights[0][rows]
         versions = [_version(weight) for weight in weights]
@@ -99,7 +102,7 @@ class PackedWeights:
     def _known(self, place: Place, kind: str, num_rows: int) -> Packed | None:
         """What was packed for more rows serves fewer, but for MKL, whose layout is of one number of rows."""
         for (*of, of_kind, of_rows), packed in self._packed.items():
-            is_enough = of_rows == num_rows or (kind != MKL and of_rows > num_rows) or kind == INT8
+            is_enough = of_rows == num_rows or (kind != MKL and of_rows > num_rows) or kind in ROUNDED
             if tuple(of) == place and of_kind == kind and is_enough:
                 return packed
         return None
@@ -183,11 +186,11 @@ def plan_products(model: Any, head_weight: Tensor, num_rows: int, num_steps: int
     rounded = [_shape(group, num_rows) for group, rounded in is_rounded.items() if rounded]
     (rounded if quantised else exact).extend([head_shape] * len(bounds))
     plan = CHOOSER.plan(exact, num_steps * (KEPT_CALLS if model.keeps_packed else 1), rounded=rounded)
-    head_kind = INT8 if quantised else plan.kinds[head_shape]
+    head_kind = plan.rounded[head_shape] if quantised else plan.kinds[head_shape]
     head_products = [kept.product(head_kind, [head_weight], [None], num_rows, slice(*rows)) for rows in bounds]
     products = {
         group: kept.product(
-            INT8 if rounded else plan.kinds[_shape(group, num_rows)],
+            (plan.rounded if rounded else plan.kinds)[_shape(group, num_rows)],
             [layer.weight for layer in group],
             [layer.bias for layer in group],
             num_rows,
@@ -214,7 +217,13 @@ def encoder_products(model: Any) -> FastProducts:
     found = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
     is_whole = sum(layer.weight.numel() for layer in found) >= MIN_ROUNDED_ENCODER
     layers = [layer for layer in found if (is_whole or _is_large(layer)) and can_choose(layer.weight, 1)]
-    products = [model.packed_weights.product(INT8, [layer.weight], [layer.bias], 1) for layer in layers]
+    # An image has more positions than are measured: what multiplies many rows fastest multiplies more of them so.
+    shapes = [_shape([layer], MAX_ROWS) for layer in layers]
+    num_calls = KEPT_CALLS if model.keeps_packed else 1
+    products = [
+        model.packed_weights.product(CHOOSER.way(shape, num_calls), [layer.weight], [layer.bias], MAX_ROWS)
+        for layer, shape in zip(layers, shapes, strict=True)
+    ]
     return FastProducts(model.head, layers=list(zip(layers, products, strict=True)))
 
 

@@ -1,8 +1,8 @@
 """The ways to compute states weight^T + bias with a few rows of states, as each step of decoding does.
 
 All give the same numbers up to rounding, but int8, whose weights and states are rounded to whole numbers:
-w = scale_w q_w for each output, x = scale_x (q_x - zero) for each row. Which is fastest depends on processor and shape
-(choosing.py). Results have no gradient.
+w = scale_w q_w for each output, x = scale_x (q_x - zero) for each row. Its two ways, oneDNN's and our own where it was
+compiled, give the same bits. Which is fastest depends on processor and shape (choosing.py). Results have no gradient.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from babelcap.native import int8 as native
+
 Product = Callable[[Tensor], Tensor]
 MAX_ROWS = 256  # of states; with more, the usual product is at its best
 
 PLAIN, MKL, ONEDNN, WEIGHTS_FIRST, INT8 = "plain", "mkl", "onednn", "weights first", "int8"
+NATIVE_INT8 = "int8, compiled"
 MIN_INT8_WEIGHTS = 2**19  # a smaller matrix is multiplied before its states are rounded; it stays as it is
 LARGEST = 127  # of a weight in int8
 ROUNDED_AT_ONCE = 2**17  # numbers; as float32, half a megabyte
@@ -57,7 +60,7 @@ def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
     rounded, scales = round_weight(weight)
     packed = torch.ops.onednn.qlinear_prepack(rounded, None)
     zeros = torch.zeros(len(scales), dtype=torch.int64)
-    largest, zero = (127, 128) if _has_exact_sums() else (63, 64)
+    largest, zero = _states_range()
 
     def multiply(states: Tensor) -> Tensor:
         whole, scale = round_rows(states, largest, zero)
@@ -68,6 +71,15 @@ def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
         return found.mul_(scale) if bias is None else torch.addcmul(bias, found, scale, out=found)
 
     return multiply
+
+
+def _native_int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    largest, zero = _states_range()
+    level = native.find_level(zero)
+    if level is None or weight.shape[1] > native.MAX_INPUTS:
+        return _int8(weight, bias, num_rows)
+    rounded, scales = round_weight(weight)
+    return native.make_product(rounded, scales, bias, largest=largest, zero=zero, level=level)
 
 
 def round_rows(states: Tensor, largest: int, zero: int) -> tuple[Tensor, Tensor]:
@@ -96,6 +108,11 @@ def _scales(sizes: Tensor, largest: int) -> Tensor:
     return sizes.amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(largest)
 
 
+def _states_range() -> tuple[int, int]:
+    """The largest whole number of a state, and its zero."""
+    return (127, 128) if _has_exact_sums() else (63, 64)
+
+
 @cache
 def _has_exact_sums() -> bool:
     """Processors without VNNI add pairs of products in 16 bits: with 7 bits of the states they do not overflow."""
@@ -115,14 +132,33 @@ def _has(namespace: str, name: str) -> bool:
     return hasattr(getattr(torch.ops, namespace), name)
 
 
+def _knows_int8() -> bool:
+    return torch.backends.mkldnn.is_available() and _has("onednn", "qlinear_pointwise")
+
+
+@cache
+@torch.no_grad()
+def _knows_native_int8() -> bool:
+    """Whether it was compiled for this processor, and is asked: another torch may round otherwise, and what a model
+    says must not depend on a compiler."""
+    if not _knows_int8() or native.find_level(_states_range()[1]) is None:
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight, states = torch.randn(80, 131, generator=generator), torch.randn(9, 131, generator=generator)
+    biases = (None, torch.randn(80, generator=generator))
+    return all(torch.equal(_int8(weight, b, 9)(states), _native_int8(weight, b, 9)(states)) for b in biases)
+
+
 KINDS: dict[str, Kind] = {
     PLAIN: Kind(_plain, lambda: True, 0),
     MKL: Kind(_mkl, lambda: torch.backends.mkl.is_available() and _has("mkl", "_mkl_linear"), 4),
     ONEDNN: Kind(_onednn, lambda: torch.backends.mkldnn.is_available() and _has("mkldnn", "_linear_pointwise"), 4),
     WEIGHTS_FIRST: Kind(_weights_first, lambda: True, 0),
-    INT8: Kind(_int8, lambda: torch.backends.mkldnn.is_available() and _has("onednn", "qlinear_pointwise"), 1),
+    INT8: Kind(_int8, _knows_int8, 1),
+    NATIVE_INT8: Kind(_native_int8, _knows_native_int8, 1),
 }
 EXACT = (PLAIN, MKL, ONEDNN, WEIGHTS_FIRST)
+ROUNDED = (INT8, NATIVE_INT8)
 
 
 def can_choose(weight: Tensor, num_rows: int) -> bool:
@@ -133,7 +169,7 @@ def make_product(kind: str, weight: Tensor, bias: Tensor | None, num_rows: int) 
     """states [..., inputs] -> [..., outputs]. Many rows, such as a whole prompt's, are multiplied in the usual way."""
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     few = KINDS[kind].make(weight, bias, num_rows)
-    if kind == INT8:
+    if kind in ROUNDED:
         return few
 
     def multiply(states: Tensor) -> Tensor:
