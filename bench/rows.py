@@ -99,6 +99,7 @@ def own_rows(found: Found) -> Rows:
 
 READERS: Mapping[str, Callable[[Found], Rows]] = {
     "generate": own_rows,
+    "native": own_rows,
     "captions": own_rows,
     "start": own_rows,
     "growth": own_rows,

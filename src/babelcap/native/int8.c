@@ -7,9 +7,9 @@
  * bit for bit (tests/native/test_int8.py). Nothing here knows torch or allocates Python objects: int8.py checks all
  * that is given, because sizes that do not fit the memory they speak of would be read and written beyond its end.
  *
- * Weights are packed by int8.py in panels: [panel of outputs][group of 4 inputs][output][input of the group]. A register
- * holds one group of 16 outputs, or of 8, and vpdpbusd multiplies all of them by the same 4 states of a row. A panel is
- * read from its beginning to its end: weights come from memory as fast as it gives them.
+ * Weights are packed by int8.py in panels: [panel of outputs][group of 4 inputs][output][input of the group]. A
+ * register holds one group of 16 outputs, or of 8, and vpdpbusd multiplies all of them by the same 4 states of a row. A
+ * panel is read from its beginning to its end: weights come from memory as fast as it gives them.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -80,7 +80,8 @@ INLINE float largest_size(const float *row, size_t num_inputs) {
     return found;
 }
 
-/* Gives the row's scale. A division, not a product with the inverse: that would round otherwise. */
+/* Gives the row's scale. A division, not a product with the inverse: that would round otherwise. What is not a number
+ * becomes any whole number, and the scale, which is none either, makes its row's results none. */
 INLINE float round_row(const float *row, size_t num_inputs, float largest, int zero, uint8_t *whole) {
     float size = largest_size(row, num_inputs);
     float scale = (size < 1e-12f ? 1e-12f : size) / largest;
@@ -90,7 +91,8 @@ INLINE float round_row(const float *row, size_t num_inputs, float largest, int z
 }
 
 /* With a bias, torch's addcmul rounds once for product and sum. The compiler may not do so by itself: setup.py. */
-INLINE void scale_row(const int32_t *sums, size_t width, const float *scales, float scale, const float *bias, float *out) {
+INLINE void scale_row(const int32_t *sums, size_t width, const float *scales, float scale, const float *bias,
+                      float *out) {
     if (bias)
         for (size_t n = 0; n < width; n++)
             out[n] = __builtin_fmaf((float)sums[n] * scales[n], scale, bias[n]);
@@ -105,7 +107,7 @@ INLINE int32_t four_states(const uint8_t *whole) {
     return four;
 }
 
-/* ---- Sums of one panel and a few rows. `num_rows` is a constant where it is inlined, so that sums are registers. ---- */
+/* ---- Sums of one panel and a few rows. `num_rows` is a constant where it is inlined: sums are registers. ---- */
 
 INLINE AVX512 void sum_rows_512(int num_rows, const uint8_t *whole, size_t stride, const int8_t *panel,
                                 const int32_t *start, size_t num_groups, int32_t *sums) {
@@ -128,27 +130,27 @@ INLINE AVX512 void sum_rows_512(int num_rows, const uint8_t *whole, size_t strid
             _mm512_storeu_si512(sums + PANEL_512 * r + 16 * v, found[r][v]);
 }
 
-#define SUM_ROWS_256(NAME, TARGET, ADD)                                                                              \
-    INLINE TARGET void NAME(int num_rows, const uint8_t *whole, size_t stride, const int8_t *panel,                  \
-                            const int32_t *start, size_t num_groups, int32_t *sums) {                                \
-        __m256i found[ROWS_256][2];                                                                                         \
-        UNROLL for (int r = 0; r < num_rows; r++) {                                                 \
-            found[r][0] = _mm256_loadu_si256((const __m256i *)start);                                                \
-            found[r][1] = _mm256_loadu_si256((const __m256i *)(start + 8));                                          \
-        }                                                                                                            \
-        for (size_t g = 0; g < num_groups; g++, panel += 4 * PANEL_256, whole += 4) {                                    \
-            __m256i near = _mm256_loadu_si256((const __m256i *)panel);                                               \
-            __m256i far = _mm256_loadu_si256((const __m256i *)(panel + 32));                                         \
-            UNROLL for (int r = 0; r < num_rows; r++) {                                             \
-                __m256i states = _mm256_set1_epi32(four_states(whole + (size_t)r * stride));                         \
-                found[r][0] = ADD(found[r][0], states, near);                                                        \
-                found[r][1] = ADD(found[r][1], states, far);                                                         \
-            }                                                                                                        \
-        }                                                                                                            \
-        UNROLL for (int r = 0; r < num_rows; r++) {                                                 \
-            _mm256_storeu_si256((__m256i *)(sums + PANEL_256 * r), found[r][0]);                                         \
-            _mm256_storeu_si256((__m256i *)(sums + PANEL_256 * r + 8), found[r][1]);                                     \
-        }                                                                                                            \
+#define SUM_ROWS_256(NAME, TARGET, ADD)                                                                               \
+    INLINE TARGET void NAME(int num_rows, const uint8_t *whole, size_t stride, const int8_t *panel,                   \
+                            const int32_t *start, size_t num_groups, int32_t *sums) {                                 \
+        __m256i found[ROWS_256][2];                                                                                   \
+        UNROLL for (int r = 0; r < num_rows; r++) {                                                                   \
+            found[r][0] = _mm256_loadu_si256((const __m256i *)start);                                                 \
+            found[r][1] = _mm256_loadu_si256((const __m256i *)(start + 8));                                           \
+        }                                                                                                             \
+        for (size_t g = 0; g < num_groups; g++, panel += 4 * PANEL_256, whole += 4) {                                 \
+            __m256i low = _mm256_loadu_si256((const __m256i *)panel);                                                 \
+            __m256i high = _mm256_loadu_si256((const __m256i *)(panel + 32));                                         \
+            UNROLL for (int r = 0; r < num_rows; r++) {                                                               \
+                __m256i states = _mm256_set1_epi32(four_states(whole + (size_t)r * stride));                          \
+                found[r][0] = ADD(found[r][0], states, low);                                                          \
+                found[r][1] = ADD(found[r][1], states, high);                                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+        UNROLL for (int r = 0; r < num_rows; r++) {                                                                   \
+            _mm256_storeu_si256((__m256i *)(sums + PANEL_256 * r), found[r][0]);                                      \
+            _mm256_storeu_si256((__m256i *)(sums + PANEL_256 * r + 8), found[r][1]);                                  \
+        }                                                                                                             \
     }
 
 /* Pairs of products in 16 bits, then pairs of pairs in 32. States of 7 bits: 2 * 127 * 127 fits. */
@@ -178,22 +180,22 @@ typedef struct {
     void (*scale)(const int32_t *sums, size_t width, const float *scales, float scale, const float *bias, float *out);
 } Level;
 
-#define CASE(SUM, ROWS) \
+#define CASE(SUM, ROWS)                                                                                               \
     case ROWS: SUM(ROWS, whole, stride, panel, start, num_groups, sums); break;
 #define CASES_4(SUM) CASE(SUM, 1) CASE(SUM, 2) CASE(SUM, 3) CASE(SUM, 4)
 #define CASES_6(SUM) CASES_4(SUM) CASE(SUM, 5) CASE(SUM, 6)
-#define LEVEL(NAME, TARGET, SUM, CASES, PANEL, ROWS, MAX_ZERO)                                                       \
-    static TARGET float NAME##_round(const float *row, size_t num_inputs, float largest, int zero, uint8_t *whole) { \
-        return round_row(row, num_inputs, largest, zero, whole);                                                     \
-    }                                                                                                                \
-    static TARGET void NAME##_sum(size_t num_rows, const uint8_t *whole, size_t stride, const int8_t *panel,         \
-                                  const int32_t *start, size_t num_groups, int32_t *sums) {                          \
-        switch (num_rows) { CASES(SUM) default: break; }                                                             \
-    }                                                                                                                \
-    static TARGET void NAME##_scale(const int32_t *sums, size_t width, const float *scales, float scale,             \
-                                    const float *bias, float *out) {                                                 \
-        scale_row(sums, width, scales, scale, bias, out);                                                            \
-    }                                                                                                                \
+#define LEVEL(NAME, TARGET, SUM, CASES, PANEL, ROWS, MAX_ZERO)                                                        \
+    static TARGET float NAME##_round(const float *row, size_t num_inputs, float largest, int zero, uint8_t *whole) {  \
+        return round_row(row, num_inputs, largest, zero, whole);                                                      \
+    }                                                                                                                 \
+    static TARGET void NAME##_sum(size_t num_rows, const uint8_t *whole, size_t stride, const int8_t *panel,          \
+                                  const int32_t *start, size_t num_groups, int32_t *sums) {                           \
+        switch (num_rows) { CASES(SUM) default: break; }                                                              \
+    }                                                                                                                 \
+    static TARGET void NAME##_scale(const int32_t *sums, size_t width, const float *scales, float scale,              \
+                                    const float *bias, float *out) {                                                  \
+        scale_row(sums, width, scales, scale, bias, out);                                                             \
+    }                                                                                                                 \
     static const Level NAME = {#NAME, MAX_ZERO, PANEL, ROWS, NAME##_round, NAME##_sum, NAME##_scale};
 
 LEVEL(avx512vnni, AVX512, sum_rows_512, CASES_6, PANEL_512, ROWS_512, 128)
@@ -374,7 +376,8 @@ static PyObject *multiply(PyObject *module, PyObject *const *given, Py_ssize_t n
 }
 
 static PyMethodDef methods[] = {
-    {"levels", levels, METH_NOARGS, "What this processor can do, the fastest first: (name, largest zero point, outputs of a panel)."},
+    {"levels", levels, METH_NOARGS,
+     "What this processor can do, the fastest first: (name, largest zero point, outputs of a panel)."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "multiply(level, parallel, num_threads, states, num_rows, num_inputs, packed, start, scales, bias, num_outputs, "
      "largest, zero, out): addresses and sizes, all checked by the caller. An address of nothing is 0."},

@@ -1,0 +1,88 @@
+"""The compiled int8 product in turn with oneDNN's and torch's small calls around it: how many times as fast.
+
+The shapes of a step of decoding at the 0.4B size, with as many weights as a step has, so that they come from memory as
+a step's do; and shapes of the encoder, with an image's positions. Results must be equal bit for bit. `--level avx2`
+measures what a processor without VNNI would do; ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN the same.
+
+python bench/native.py [--quick] [--level NAME] [--rows 1 4 16 64] [--repeats 9] [--json]
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from babelcap.models.generation import products
+from babelcap.models.generation.products import INT8, NATIVE_INT8, make_product
+from babelcap.native.int8 import VARIABLE, known_levels
+from measure import alternate, row
+
+STEP = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (20_000, 768))  # outputs, inputs
+ENCODER = ((768, 256, 2304), (256, 1024, 2304), (1536, 512, 577), (3072, 768, 577), (768, 3072, 577))  # and rows
+NUM_WEIGHTS = 2**26  # that are multiplied in turn
+
+
+@torch.inference_mode()
+def measured(num_outputs: int, num_inputs: int, num_rows: int, num_copies: int, repeats: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    weight, bias, states = (
+        torch.randn(shape, generator=generator)
+        for shape in ((num_outputs, num_inputs), (num_outputs,), (num_rows, num_inputs))
+    )
+    made = {
+        kind: [make_product(kind, weight, bias, num_rows) for _ in range(num_copies)] for kind in (INT8, NATIVE_INT8)
+    }
+    found = alternate(
+        {kind: lambda ways=ways: [product(states) for product in ways][-1] for kind, ways in made.items()}, repeats
+    )
+    name = f"native: {num_outputs} x {num_inputs}, {num_rows} rows"
+    if not torch.equal(found.results[INT8], found.results[NATIVE_INT8]):
+        raise AssertionError(f"{name}: results differ")
+    microseconds = {f"microseconds, {kind}": round(1e6 * found.best(kind) / num_copies, 1) for kind in made}
+    return row(name, "oneDNN's int8", **found.ratio(NATIVE_INT8, INT8), **microseconds)
+
+
+def run_benchmark(rows: Sequence[int], repeats: int) -> dict[str, Any]:
+    found = [
+        measured(*shape, num_rows, max(1, NUM_WEIGHTS // (shape[0] * shape[1])), repeats)
+        for num_rows in rows
+        for shape in STEP
+    ]
+    found += [measured(*shape, 1, 2 * repeats) for shape in ENCODER]
+    return {"num_threads": torch.get_num_threads(), "repeats": repeats, "rows": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--level", choices=[level.name for level in known_levels()], help="the fastest by default")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="16 rows, three repeats")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    known = [level for level in known_levels() if options.level in (None, level.name)]
+    if not known:  # without a compiler there is nothing to compare, and nothing wrong
+        print(json.dumps({"rows": []}) if options.json else "nothing was compiled for this processor")
+        return
+    is_wide = known[0].max_zero == 128 and torch.cpu._is_vnni_supported()
+    with (
+        patch.dict(os.environ, {VARIABLE: known[0].name}),
+        patch.object(products, "_has_exact_sums", lambda: is_wide),
+    ):
+        found = run_benchmark([16] if options.quick else options.rows, 3 if options.quick else options.repeats)
+    found["level"] = known[0].name
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(f"{found['level']}, {found['num_threads']} threads")
+    for line in found["rows"]:
+        times = ", ".join(f"{name} {value}" for name, value in line.items() if name.startswith("microseconds"))
+        print(f"{line['name']:42}{line['ratio']:7.2f} [{line['low']:.2f}, {line['high']:.2f}]   {times}")
+
+
+if __name__ == "__main__":
+    main()
