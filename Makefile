@@ -84,14 +84,14 @@ test-cluster: $(READY)  ## install and start Slurm on this machine and run jobs 
 	$(TEST_ENV) bash cluster/with_slurm.sh $(BIN)/python -m pytest -m cluster tests/cluster
 
 check: $(READY)  ## lint, types and the rules of the house
-	$(BIN)/ruff check src tests bench release torture
-	$(BIN)/ruff format --check src tests bench release torture
+	$(BIN)/ruff check setup.py src tests bench release torture
+	$(BIN)/ruff format --check setup.py src tests bench release torture
 	$(BIN)/mypy
 	$(TEST_ENV) $(BIN)/python -m pytest tests/test_house.py
 
 format: $(READY)  ## put the code into the house's format
-	$(BIN)/ruff check --fix src tests bench release torture
-	$(BIN)/ruff format src tests bench release torture
+	$(BIN)/ruff check --fix setup.py src tests bench release torture
+	$(BIN)/ruff format setup.py src tests bench release torture
 
 bench: $(READY)  ## measure speed as ratios, each in one run, with one summary in bench/RESULTS.md (QUICK=1: minutes)
 	$(BIN)/python bench/run.py $(if $(QUICK),--quick)

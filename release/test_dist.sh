@@ -25,7 +25,9 @@ assert pathlib.Path(babelcap.__file__).is_relative_to(sys.prefix), babelcap.__fi
 from PIL import Image, ImageDraw
 picture = Image.new('RGB', (256, 256), 'white')
 ImageDraw.Draw(picture).ellipse((60, 60, 190, 190), fill='red')
-picture.save('drawn.png')"
+picture.save('drawn.png')
+from babelcap.native.int8 import known_levels
+print('compiled for this processor:', ', '.join(level.name for level in known_levels()) or 'nothing')"
 
 # The base models are in the package: a small captioner is joined of them, nothing is trained or fetched.
 "$babelcap" world base -o bases --size micro-florence-s --variant english
