@@ -38,7 +38,7 @@ grep -q "^The image shows" caption.txt
 
 "$babelcap" laws predict paper-v1 --at P=11.2218e9,S=10.24e6
 "$babelcap" laws fit "$share/results/small/runs.jsonl" --form pst | tee law.txt
-grep -q "30 of 40 runs" law.txt
+grep -qE "^[0-9]+ of [0-9]+ runs" law.txt  # how many are kept there changes with the study
 "$babelcap" report build "$share/results/small" -o page
 test -s page/index.html
 "$babelcap" study run "$share/configs/study/micro.toml" --dry-run | tail -n 3
