@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 # Of the bridge that comes with the package; None: this version has none.
-BRIDGE_SHA256: str | None = "be17140e57c9bae58d800ed923010b39f6f99f89b09203e7b77ed37d084bb25d"
+BRIDGE_SHA256: str | None = "9ce5ccb973a57b8d0383ac665f08184a2fbba9be8d633e94876045325eda030c"
 BRIDGE_LICENCE = "bridge: weights Apache-2.0; trained on Flickr30k's photographs, which are for research"
 
 
