@@ -123,7 +123,7 @@ def test_every_number_of_every_model_command_has_bounds() -> None:
         for name, parameter in inspect.signature(command.callback).parameters.items()
         if parameter.annotation in (int, float, int | None, float | None)
     ]
-    assert len(numbers) == 8
+    assert len(numbers) == 9
     for command, name, option in numbers:
         assert option.min is not None, f"{command}: {name} has no lower bound"
 
