@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from babelcap.errors import UserError
 from babelcap.models.network import loss as loss_module
+from babelcap.models.network import loss_blocks
 from babelcap.models.network.loss import target_token_loss, target_token_losses
 from babelcap.models.network.tied import Joint, look_up
 
@@ -139,6 +140,28 @@ def test_a_label_outside_the_vocabulary_is_one_line(wrong: int) -> None:
     labels[0, 0] = wrong
     with pytest.raises(UserError, match=f"token id {wrong} is outside the vocabulary of {VOCABULARY}"):
         target_token_loss(hidden, weight, labels)
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_in_bfloat16_blocks_of_the_head_and_chunks_add_up(
+    softcap: float | None, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast, in blocks that do not divide the vocabulary: values and all gradients, summed in float32."""
+    monkeypatch.setattr(loss_blocks, "LOW_ROWS", 50)
+    hidden, weight, labels, bias = inputs(spread=1.0)
+    given = [part.requires_grad_() for part in (hidden, weight, bias)]
+    plain_loss(hidden, weight, labels, softcap, bias, "sum").backward()
+    exact = [part.grad.clone() for part in given]
+    for part in given:
+        part.grad = None
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = target_token_loss(hidden, weight, labels, softcap, bias, chunk_tokens=chunk, reduction="sum")
+    loss.backward()
+    torch.testing.assert_close(loss, plain_loss(hidden, weight, labels, softcap, bias, "sum"), rtol=2e-3, atol=0)
+    for part, wanted in zip(given, exact, strict=True):
+        assert part.grad.dtype == torch.float32
+        assert (part.grad - wanted).norm() < 0.01 * wanted.norm()
 
 
 @pytest.mark.parametrize("autocast", [True, False])

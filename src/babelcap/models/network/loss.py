@@ -3,7 +3,7 @@
 loss_i = logsumexp_v(z_iv) - z_i,label_i with z = cap * tanh((h W^T + b) / cap), or z = h W^T + b where there is no cap.
 The gradient of a chunk is taken while its logits are at hand, in the forward pass, so that no product is done twice:
 three products a step as in the plain path, where recomputing the logits in the backward pass would take four. On
-processors, in float32, a chunk goes through the head block by block (loss_blocks.py).
+processors, in float32 or bfloat16, a chunk goes through the head block by block (loss_blocks.py).
 """
 
 from typing import Any, Literal
@@ -14,11 +14,12 @@ from torch.distributed.tensor import DTensor
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
-from babelcap.models.network.loss_blocks import Gradients, block_losses
+from babelcap.models.network.loss_blocks import Gradients, add_product, block_losses
 from babelcap.models.network.tied import Joint, empty_gradient
 
 CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
 CHUNK_IN_PLACE = 2**26  # where the softmax is computed in the logits' place, as on processors
+BLOCK_TYPES = {torch.float32, torch.bfloat16}
 BLOCK_TOKENS, BLOCK_ROWS = 512, 4096  # of states and of the head: logits that stay in a processor's cache
 
 Reduction = Literal["mean", "sum", "none"]
@@ -101,7 +102,7 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
 
 
 def _in_blocks(states: Tensor, weight: Tensor, compute_type: torch.dtype) -> bool:
-    return states.device.type == "cpu" and {states.dtype, weight.dtype, compute_type} == {torch.float32}
+    return states.device.type == "cpu" and {states.dtype, weight.dtype, compute_type} <= BLOCK_TYPES
 
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> tuple[Tensor, Tensor | None]:
@@ -162,13 +163,13 @@ class _ChunkedLoss(torch.autograd.Function):
         joint: Joint | None,
     ) -> tuple[Tensor, Tensor]:
         want_states, want_weight, want_bias = ctx.needs_input_grad[:3]
-        head = weight.to(compute_type)
+        in_blocks = _in_blocks(states, weight, compute_type)
+        head = weight if in_blocks else weight.to(compute_type)
         inputs = states.to(compute_type)
-        grad_states = torch.empty_like(states) if want_states else None
+        grad_states = torch.empty_like(states, dtype=torch.float32 if in_blocks else None) if want_states else None
         grad_weight = empty_gradient(weight) if want_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if want_bias and bias is not None else None
         losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
-        in_blocks = _in_blocks(states, weight, compute_type)
         if grad_weight is not None and not (in_blocks and targets.numel()):
             grad_weight.zero_()  # else the first chunk writes it
         with torch.autocast(states.device.type, enabled=False):
@@ -187,7 +188,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 if grad_states is not None:
                     grad_states[part] = (grad @ head).mul_(scale)
                 if grad_weight is not None:
-                    _add_product(grad_weight, grad.t(), inputs[part] * scale)
+                    add_product(grad_weight, grad.t(), inputs[part] * scale)
         ctx.gradients = (grad_states, grad_weight, grad_bias)
         ctx.joint = joint
         ctx.types = (states.dtype, weight.dtype, bias.dtype if bias is not None else None)
@@ -229,9 +230,3 @@ def _chunk_gradient(
         grad.addcmul_(grad, squashed.square_(), value=-1)
     return grad, losses
 
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:  # lower precision: the product in its own type, the sum in float32
-        total.add_(left @ right)

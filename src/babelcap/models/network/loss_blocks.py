@@ -1,7 +1,8 @@
 """The gradient of the loss on processors, by blocks of the head's rows whose logits stay in the cache.
 
 Two passes over the blocks of one chunk of tokens: logits with the sum of their exponentials, then softmax in their
-place and both products of the gradient. Nothing of the chunk's size is made but the logits themselves.
+place and both products of the gradient. Nothing of the chunk's size is made but the logits themselves. Under autocast
+products are in its type, of a block of the head that is cast for itself; softmax and sums stay in float32.
 """
 
 from typing import NamedTuple
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor
 
 ROWS = 8192  # of the head in one block
+LOW_ROWS = 4096  # where a block is cast: the cast, too, stays in the cache
 
 
 class Gradients(NamedTuple):
     """Where a chunk's gradients go; None where not wanted."""
 
-    states: Tensor | None  # written
-    weight: Tensor | None  # added to, or written where the chunk is the first
+    states: Tensor | None  # float32; written
+    weight: Tensor | None  # float32; added to, or written where the chunk is the first
     bias: Tensor | None  # added to
 
 
@@ -30,14 +32,18 @@ def block_losses(
     gradients: Gradients,
     is_first: bool,
 ) -> Tensor:
-    """The losses of a chunk's tokens; the gradients of their sum times `scale` are in `gradients`."""
-    num_tokens, num_rows = len(states), len(weight)
-    bounds = [(start, min(start + ROWS, num_rows)) for start in range(0, num_rows, ROWS)]
-    room = states.new_empty(num_tokens * num_rows)
+    """The losses of a chunk's tokens; the gradients of their sum times `scale` are in `gradients`.
+
+    Products are in the states' type.
+    """
+    num_tokens, num_rows, kind = len(states), len(weight), states.dtype
+    rows = ROWS if weight.dtype == kind else LOW_ROWS
+    bounds = [(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
+    room = states.new_empty(num_tokens * num_rows, dtype=torch.float32)
     blocks = [room[num_tokens * start : num_tokens * end].view(num_tokens, end - start) for start, end in bounds]
-    total, picked = states.new_full((num_tokens,), -torch.inf), states.new_zeros(num_tokens)
+    total, picked = room.new_full((num_tokens,), -torch.inf), room.new_zeros(num_tokens)
     for (start, end), logits in zip(bounds, blocks, strict=True):
-        torch.mm(states, weight[start:end].t(), out=logits)
+        _put_product(logits, states, weight[start:end].to(kind).t())
         if bias is not None:
             logits += bias[start:end]
         if softcap is not None:  # tanh z = 2 sigmoid 2z - 1, which torch computes in a sixth of the time
@@ -57,11 +63,28 @@ def block_losses(
             grad.mul_(slope)
         if gradients.bias is not None:
             gradients.bias[start:end] += grad.sum(dim=0) * scale
+        low = grad.to(kind)
         if gradients.states is not None:
-            gradients.states.addmm_(grad, weight[start:end], alpha=scale)
-        if gradients.weight is not None:
-            gradients.weight[start:end].addmm_(grad.t(), scaled, beta=0 if is_first else 1)
+            add_product(gradients.states, low, weight[start:end].to(kind), scale)
+        if gradients.weight is not None and is_first:
+            _put_product(gradients.weight[start:end], low.t(), scaled)
+        elif gradients.weight is not None:
+            add_product(gradients.weight[start:end], low.t(), scaled)
     return total - picked
+
+
+def _put_product(place: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == place.dtype:
+        torch.mm(left, right, out=place)
+    else:
+        place.copy_(left @ right)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, alpha=scale)
+    else:  # lower precision: the product in its own type, the sum in float32
+        total.add_(left @ right, alpha=scale)
 
 
 def _targets_within(targets: Tensor, start: int, end: int) -> tuple[Tensor, Tensor]:
