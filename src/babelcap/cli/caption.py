@@ -51,6 +51,9 @@ class Generation:
     batch_size: int = typer.Option(
         None, min=1, help="Texts generated at once; by default 16, or 64 of a small model on a processor."
     )
+    processes: int = typer.Option(
+        None, min=1, help="Processes that share many texts; by default one a thread of a small model, else this one."
+    )
     image_size_px: int = typer.Option(
         None, min=32, help="Side of the square images in pixels; by default the model's own."
     )
@@ -166,7 +169,7 @@ def _results(options: dict[str, Any], what: str, total: int) -> "ResultLines":
     from babelcap.cli.result_lines import ResultLines
     from babelcap.storage import MANIFEST, file_sha256
 
-    without = {"language", "batch_size", "device", "features", "output", "json_output"}
+    without = {"language", "batch_size", "processes", "device", "features", "output", "json_output"}
     settings = {name: value for name, value in options.items() if name not in without}
     for name in ("quantise", "guidance_scale"):
         if settings[name] is None:
@@ -184,7 +187,7 @@ def _run(
     identity: Callable[["GenerationRequest"], dict[str, Any]],
 ) -> None:
     from contextlib import nullcontext
-    from itertools import chain
+    from itertools import chain, islice
 
     from babelcap.errors import UserError
     from babelcap.jobs.progress import progress
@@ -204,10 +207,15 @@ def _run(
     bar = nullcontext(lambda number: None) if shows_itself else progress("Generating", results.total)
     try:
         pipeline = _load(options)
+        found = pipeline.generate(
+            chain([first], requests),
+            batch_size=options["batch_size"],
+            num_processes=options["processes"],
+            on_bad_image=report,
+        )
+        early = list(islice(found, 1))  # processes are forked before the bar has its thread
         with bar as advance:
-            for result in pipeline.generate(
-                chain([first], requests), batch_size=options["batch_size"], on_bad_image=report
-            ):
+            for result in chain(early, found):
                 results.add(identity(result.request), result)
                 advance(1)
     except KeyboardInterrupt:

@@ -44,6 +44,7 @@ class CaptionPipeline(GenerationCore):
         language: str | Sequence[str],
         *,
         batch_size: int | None = None,
+        num_processes: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[GenerationResult]:
         """Images x languages, in that order, also for one of each. Options are those of a request and its settings."""
@@ -55,7 +56,7 @@ class CaptionPipeline(GenerationCore):
             for number, image in enumerate(pictures)
             for code in languages_of(language)
         ]
-        return list(self.generate(requests, batch_size=batch_size))
+        return list(self.generate(requests, batch_size=batch_size, num_processes=num_processes))
 
     def caption_one(self, image: ImageSource, language: str, **options: Unpack[RequestOptions]) -> str:
         options.setdefault("scores", False)
@@ -68,11 +69,12 @@ class CaptionPipeline(GenerationCore):
         language: str | Sequence[str],
         *,
         batch_size: int | None = None,
+        num_processes: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[GenerationResult]:
         """Texts x languages, in that order. The image beside a text may disambiguate it; without images, text alone."""
         requests = translation_requests(images, texts, language, **options)
-        return list(self.generate(requests, batch_size=batch_size))
+        return list(self.generate(requests, batch_size=batch_size, num_processes=num_processes))
 
     def translate_one(
         self, text: str, language: str, image: ImageSource | None = None, **options: Unpack[RequestOptions]

@@ -7,7 +7,8 @@ tokens) run together: one that is finished leaves, one that waits enters. An ima
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -33,15 +34,18 @@ from babelcap.models.generation.products import MAX_ROWS
 from babelcap.models.generation.requests import GenerationRequest, GenerationResult
 from babelcap.models.generation.results import Generated, ResultBuilder
 from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
+from babelcap.models.generation.sharing import NumberedRequest, can_fork, share
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.prompted import EncoderOutput
 
 WINDOW_BATCHES = 32  # requests that are looked at together, in batches: more share better, fewer answer sooner
 BATCH_SIZE, SMALL_BATCH_SIZE = 16, 64  # by default; a step of a small decoder is mostly calls, however many rows it has
 SMALL_DECODER = 2**25  # weights
+MIN_SHARED = 256  # requests: a process more has to choose its products and pack its weights first
 MAX_TIMES_READ = 8  # a prompt of more times the tokens that the model reads is not cut but refused
 OnBadImage = Callable[[GenerationRequest, UserError], None]
 Found = dict[int, GenerationResult | None]  # by the requests' numbers; None for one whose image cannot be used
+NO_REQUEST = GenerationRequest(language="")
 
 
 class GenerationCore:
@@ -64,36 +68,100 @@ class GenerationCore:
         window: int | None = None,
         in_order: bool = True,
         on_bad_image: OnBadImage | None = None,
+        num_processes: int | None = None,
     ) -> Iterator[GenerationResult]:
         """Results as they are ready, in the requests' order unless told otherwise; requests are read as needed.
 
         `batch_size` is how many are decoded at once, by default 16, or 64 of a small model on a processor; `window` how
         many requests are looked at together. A request whose image cannot be read stops all, or, with
-        `on_bad_image`, is reported there and has no result.
+        `on_bad_image`, is reported there and has no result. `num_processes` share many requests (sharing.py), by
+        default as many as there are threads where the model is small, and else this one alone.
         """
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size is {batch_size}; it must be at least 1")
+        if num_processes is not None and num_processes < 1:
+            raise UserError(f"num_processes is {num_processes}; it must be at least 1")
         numbered = enumerate(requests)
+        window = window or WINDOW_BATCHES * (batch_size or BATCH_SIZE)
+        first = list(islice(numbered, window))
+        num_shared = self._num_processes(num_processes, first)
+        if num_shared > 1:
+            parts = self._shared(chain(first, numbered), num_shared, batch_size, window, on_bad_image)
+        else:
+            parts = self._windows(chain(first, numbered), batch_size, window, on_bad_image)
+        waiting: Found = {}
+        next_number = 0
+        for found in parts:
+            waiting |= found
+            while next_number in waiting if in_order else waiting:
+                result = waiting.pop(next_number if in_order else next(iter(waiting)))
+                next_number += 1
+                if result is not None:
+                    yield result
+
+    def _num_processes(self, asked: int | None, first: Sequence[NumberedRequest]) -> int:
+        """What is drawn depends on who is drawn beside it, and so is not shared."""
+        if asked is None:
+            wanted = torch.get_num_threads() if self._is_small() and len(first) >= MIN_SHARED else 1
+        else:
+            wanted = min(asked, len(first))
+        is_drawn = any(request.settings.is_sampled for _, request in first)
+        return wanted if wanted > 1 and not is_drawn and can_fork() else 1
+
+    def _windows(
+        self,
+        numbered: Iterator[NumberedRequest],
+        batch_size: int | None,
+        window: int,
+        on_bad_image: OnBadImage | None,
+    ) -> Iterator[Found]:
         encoded: EncodedImages = {}
         with self._packed_kept():
-            while some := list(islice(numbered, window or WINDOW_BATCHES * (batch_size or BATCH_SIZE))):
+            while some := list(islice(numbered, window)):
                 prepared = self._prepare(some)
                 wanted = {image_key(item.request) for item in prepared}
                 encoded = {key: found for key, found in encoded.items() if key in wanted}
-                waiting: Found = {}
-                next_number = prepared[0].number
-                for found in self._decode(prepared, batch_size, encoded, on_bad_image):
-                    waiting |= found
-                    while next_number in waiting if in_order else waiting:
-                        result = waiting.pop(next_number if in_order else next(iter(waiting)))
-                        next_number += 1
-                        if result is not None:
-                            yield result
+                yield from self._decode(prepared, batch_size, encoded, on_bad_image)
+
+    def _shared(
+        self,
+        numbered: Iterator[NumberedRequest],
+        num_processes: int,
+        batch_size: int | None,
+        window: int,
+        on_bad_image: OnBadImage | None,
+    ) -> Iterator[Found]:
+        """Requests stay here; results come without them, and errors of images in the place of results."""
+
+        def decode(part: list[NumberedRequest]) -> dict[int, GenerationResult | UserError]:
+            numbers = {id(request): number for number, request in part}
+            bad: list[tuple[GenerationRequest, UserError]] = []
+            windows = self._windows(iter(part), batch_size, window, lambda *told: bad.append(told))
+            written = chain.from_iterable(some.items() for some in windows)
+            found: dict[int, GenerationResult | UserError] = {
+                number: replace(result, request=NO_REQUEST) for number, result in written if result is not None
+            }
+            return found | {numbers[id(request)]: error for request, error in bad}
+
+        for part, answer in share(numbered, decode, num_processes, window):
+            requests = dict(part)
+            found: Found = {}
+            for number, result in answer.get().items():
+                if isinstance(result, UserError):
+                    if on_bad_image is None:
+                        raise result
+                    on_bad_image(requests[number], result)
+                    found[number] = None
+                else:
+                    found[number] = replace(result, request=requests[number])
+            yield found
+
+    def _is_small(self) -> bool:
+        num_weights = sum(parameter.numel() for parameter in self.model.decoder.parameters())
+        return num_weights < SMALL_DECODER and self.model.device.type == "cpu"
 
     def default_batch_size(self, num_beams: int) -> int:
-        num_weights = sum(parameter.numel() for parameter in self.model.decoder.parameters())
-        is_small = num_weights < SMALL_DECODER and self.model.device.type == "cpu"
-        return max(1, min(SMALL_BATCH_SIZE, MAX_ROWS // num_beams)) if is_small else BATCH_SIZE
+        return max(1, min(SMALL_BATCH_SIZE, MAX_ROWS // num_beams)) if self._is_small() else BATCH_SIZE
 
     @contextmanager
     def _packed_kept(self) -> Iterator[None]:

@@ -229,4 +229,3 @@ def _chunk_gradient(
     if squashed is not None:
         grad.addcmul_(grad, squashed.square_(), value=-1)
     return grad, losses
-
