@@ -1,8 +1,8 @@
 """Requests of a small model shared among processes that are forked from this one, of one thread each.
 
 A step of a small model is mostly calls, which threads cannot take from each other: two threads write a tenth more
-captions a second than one, two processes nearly twice as many. A fork has the model as it is, without loading or copying
-it, and is made only where no other Python thread runs, whose locks it would inherit. The parent hands out requests in
+captions a second than one, two processes nearly twice as many. A fork has the model as it is, not loaded or copied,
+and is made only where no other Python thread runs, whose locks it would inherit. The parent hands out requests in
 parts and keeps their order; the part of a process that dies it decodes itself.
 """
 
