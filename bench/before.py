@@ -37,6 +37,12 @@ print(json.dumps([sum(map(len, found.values())) if isinstance(found, dict) else 
 """
 
 
+def draw_pictures(folder: Path, number: int) -> None:
+    for index in range(number):
+        rng = generator(7, "before", index)
+        render(draw_scene(rng), rng, IMAGE_SIZE_PX).save(folder / f"{index:04d}.png")
+
+
 def captions_per_second(source: Path, folder: Path, options: dict[str, Any]) -> float:
     arguments = [str(folder), str(MODEL), json.dumps(LANGUAGES), json.dumps(options)]
     done = subprocess.run(
@@ -52,9 +58,7 @@ def captions_per_second(source: Path, folder: Path, options: dict[str, Any]) -> 
 
 def run_benchmark(before: Path, num_images: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
-        for index in range(num_images):
-            rng = generator(7, "before", index)
-            render(draw_scene(rng), rng, IMAGE_SIZE_PX).save(Path(name) / f"{index:04d}.png")
+        draw_pictures(Path(name), num_images)
         pairs = [
             (captions_per_second(before, Path(name), options), captions_per_second(SOURCE, Path(name), options))
             for _ in range(repeats)

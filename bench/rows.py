@@ -101,6 +101,7 @@ READERS: Mapping[str, Callable[[Found], Rows]] = {
     "generate": own_rows,
     "native": own_rows,
     "captions": own_rows,
+    "processes": own_rows,
     "start": own_rows,
     "growth": own_rows,
     "data": rows_of_data,

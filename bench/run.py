@@ -25,7 +25,7 @@ from rows import READERS, Rows
 FOLDER = Path(__file__).parent
 QUICK_OPTIONS = {"train": ["--models", "micro-florence-l"], "loss": ["--size", "micro-florence-l"]}
 LEFT_OUT_WHEN_QUICK = ("leakage",)
-TAKES_TURNS = ("generate", "native", "captions", "growth", "start", "train_step")  # rounds of their own
+TAKES_TURNS = ("generate", "native", "captions", "processes", "growth", "start", "train_step")  # rounds of their own
 REPEATS, MAX_SECONDS = 3, 3600.0
 PRODUCTS = {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16"}
 COLUMNS = ("name", "baseline", "ratio", "low", "high", "target", "share of limit", "limit", "slope", "goal")

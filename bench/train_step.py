@@ -2,10 +2,11 @@
 
 The baseline has full logits, cross-entropy, torch's AdamW and clip_grad_norm_ as they come; ours is the loop's own
 `train_step`, as it is and with `data.image_features = "cache"`, for which the frozen tower ran before. The same random
-weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout, frozen vision tower, float32;
-neither side caps the logits. transformers' model has one vocabulary for prompts and texts, so ours trains 39 million
-weights more. Each side has processes of its own, which take turns: memory is the kernel's high-water mark of the whole
-process (VmHWM) over the measured steps. First losses without dropout must agree.
+weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout, frozen vision tower, float32,
+or products in bfloat16 (`parallel.precision = "bf16"`; the baseline's under torch's autocast), which pays where a
+processor has AVX512_BF16 or AMX; neither side caps the logits. transformers' model has one vocabulary for prompts and
+texts, so ours trains 39 million weights more. Each side has processes of its own, which take turns: memory is the
+kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
 
 python bench/train_step.py [--quick] [--json] [--samples 4] [--target-tokens 64] [--threads 2]
 """
@@ -44,7 +45,9 @@ from loss import memory_bytes, reset_peak
 from measure import CLOCK, Timings, product_flops_per_second, row
 
 THEIRS, OURS, CACHED = "transformers", "babelcap", "babelcap, cached features"
-SIDES = (THEIRS, OURS, CACHED)
+THEIRS_LOW, OURS_LOW = "transformers, bfloat16", "babelcap, bfloat16"
+SIDES = (THEIRS, OURS, OURS_LOW, THEIRS_LOW, CACHED)
+QUICK_SIDES = SIDES[:3]
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
 TARGET = 2.0  # half of the time, half of the memory
 BASELINE = "transformers' Florence-2, plain loop"
@@ -86,10 +89,12 @@ def make_batch(model: Captioner, num_samples: int, num_target_tokens: int) -> Ba
     )
 
 
-def make_run(model: Captioner, batch: Batch) -> LegRun:
+def make_run(model: Captioner, batch: Batch, *, low: bool = False) -> LegRun:
     """What the loop works on, with one batch in the loader's place."""
     apply_policy(model, "pretraining")
-    config = build_config(TrainConfig, {"model": "-", "batch_size": len(batch), "data": {"corpus": "-"}})
+    parallel = {"precision": "bf16" if low else "fp32"}
+    given = {"model": "-", "batch_size": len(batch), "data": {"corpus": "-"}, "parallel": parallel}
+    config = build_config(TrainConfig, given)
     loader = cast("TrainingLoader", SimpleNamespace(pairs=batch.pairs))
     optimiser = make_optimiser(model, config.optimiser)
     leg, world = Leg("bench", 0, 1000, 1000), World(0, 1, torch.device("cpu"))
@@ -97,7 +102,7 @@ def make_run(model: Captioner, batch: Batch) -> LegRun:
     return LegRun(config, leg, Path(), world, model, optimiser, loader, Progress(), {}, set(), 0.0)
 
 
-def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False) -> tuple[Step, Step]:
+def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False, low: bool = False) -> tuple[Step, Step]:
     """The loss without dropout, and a step."""
     model = make_captioner()
     batch = make_batch(model, num_samples, num_target_tokens)
@@ -105,7 +110,7 @@ def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False) -> t
         with torch.no_grad():
             features = model.eval().encode_images(batch.model_inputs()["pixel_values"])
         batch = replace(batch, pixels=None, image_features=features)
-    run, stop = make_run(model, batch), StopRequest()
+    run, stop = make_run(model, batch, low=low), StopRequest()
 
     def loss() -> float:
         with torch.no_grad():
@@ -118,7 +123,7 @@ def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False) -> t
     return loss, step
 
 
-def theirs(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
+def theirs(num_samples: int, num_target_tokens: int, *, low: bool = False) -> tuple[Step, Step]:
     captioner = make_captioner()
     batch = make_batch(captioner, num_samples, num_target_tokens)
     model = make_baseline(captioner)
@@ -147,7 +152,8 @@ def theirs(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
 
     def step() -> float:
         model.train()
-        found = forward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            found = forward()
         found.backward()
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimiser.step()
@@ -160,7 +166,9 @@ def theirs(num_samples: int, num_target_tokens: int) -> tuple[Step, Step]:
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     given = options.samples, options.target_tokens
-    loss, step = theirs(*given) if side == THEIRS else ours(*given, cached=side == CACHED)
+    low = side in (THEIRS_LOW, OURS_LOW)
+    is_theirs = side in (THEIRS, THEIRS_LOW)
+    loss, step = theirs(*given, low=low) if is_theirs else ours(*given, cached=side == CACHED, low=low)
     first = loss()
     step()  # fills the optimiser's state
     reset_peak()
@@ -191,7 +199,7 @@ def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
-    sides = SIDES[:2] if options.quick else SIDES
+    sides = QUICK_SIDES if options.quick else SIDES
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _ in range(options.rounds):
         for side in sides:
@@ -209,9 +217,14 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
         "peak GiB": {side: round(peaks.best(side) / 2**30, 2) for side in sides},
         "losses": losses,
         "rows": [
-            row(f"train step: 0.4B{rest}{what}", BASELINE, **found.ratio(side, THEIRS), target=TARGET, **shown)
-            for side, rest in ((OURS, ""), (CACHED, ", cached features"))
-            if side in sides
+            row(f"train step: 0.4B{rest}{what}", name, **found.ratio(side, against), target=TARGET, **shown)
+            for side, rest, against, name in (
+                (OURS, "", THEIRS, BASELINE),
+                (OURS_LOW, ", bfloat16", THEIRS, BASELINE),
+                (OURS_LOW, ", bfloat16 both", THEIRS_LOW, f"{BASELINE}, bfloat16"),
+                (CACHED, ", cached features", THEIRS, BASELINE),
+            )
+            if side in sides and against in sides
             for found, what, shown in ((timings, "", limit if side == OURS else {}), (peaks, ", memory", {}))
         ],
     }
@@ -219,7 +232,11 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round of one step, without cached features")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round of one step, without cached features and the baseline in bfloat16",
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--samples", type=int, default=NUM_SAMPLES)
     parser.add_argument("--target-tokens", type=int, default=NUM_TARGET_TOKENS)
