@@ -18,7 +18,7 @@ WAIT_SECONDS = 60.0
 
 def command(folder: Path, output: Path, processes: int) -> list[str]:
     start = [sys.executable, "-c", "from babelcap.cli import main\nmain()"]
-    options = ["--model", "micro", "--language", "en,fr,zh", "--processes", str(processes), "--output", str(output)]
+    options = ["--model", "micro", "--language", "en,fr", "--processes", str(processes), "--output", str(output)]
     return [*start, "caption", str(folder), "--batch-size", "4", *options]
 
 
@@ -32,7 +32,7 @@ def captions(output: Path) -> dict[tuple[str, str], str]:
 def test_a_killed_command_leaves_no_helper_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
     folder.mkdir()
-    for number in range(120):
+    for number in range(80):
         rng = generator(3, "shared", number)
         render(draw_scene(rng), rng, 64).save(folder / f"{number:03d}.png")
     output, undisturbed = tmp_path / "killed.jsonl", tmp_path / "undisturbed.jsonl"
@@ -49,7 +49,7 @@ def test_a_killed_command_leaves_no_helper_and_goes_on(tmp_path: Path) -> None:
     process.wait()
     _, alive = psutil.wait_procs(helpers, timeout=WAIT_SECONDS)
     assert not alive
-    assert 0 < len(output.read_bytes().splitlines()) < 360
+    assert 0 < len(output.read_bytes().splitlines()) < 160
     again = subprocess.run(command(folder, output, 2), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     alone = subprocess.run(command(folder, undisturbed, 1), capture_output=True, text=True, check=False)
