@@ -12,7 +12,10 @@ import pytest
 from babelcap.world.render import render
 from babelcap.world.scenes import draw_scene, generator
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+pytestmark = [
+    pytest.mark.slow,  # three processes that load a model
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone"),
+]
 WAIT_SECONDS = 60.0
 
 
