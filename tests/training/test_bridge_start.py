@@ -1,6 +1,7 @@
 """The start of a bridge: by hand, on planted words, and in a captioner, which still begins as its decoder."""
 
 import io
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,8 @@ def test_from_the_command_line_and_what_cannot_be_started(
     result = CliRunner().invoke(app, asked)
     assert result.exit_code == 0, result.output
     assert "2 tokens" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, [*asked[:-1], str(tmp_path / "again"), "--json"])
+    assert json.loads(result.output)["num_tokens"] == 2
     trained, processor = load_model(new), load_processor(new)
     with torch.no_grad():
         trained.decoder.layers[3].encoder_attn_gate.fill_(0.1)

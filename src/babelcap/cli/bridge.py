@@ -45,6 +45,7 @@ def start_bridge(
     output: Path = typer.Option(..., "--output", "-o", help="The new model's folder."),
     split: str = typer.Option("train", help="The split whose images and captions are taken."),
     num: int = typer.Option(20_000, min=2, help="At most so many images, evenly spread over the split."),
+    json_output: bool = typer.Option(False, "--json", help="Print what was fitted as JSON."),
 ) -> None:
     """Start a new bridge at what image features tell of captions: fitted in closed form, not drawn.
 
@@ -55,6 +56,11 @@ def start_bridge(
     from babelcap.training.bridge_start import start_bridge
 
     found = start_bridge(model, corpus, output, split=split, num_images=num)
+    if json_output:
+        import json
+
+        typer.echo(json.dumps({"output": str(output), **found._asdict()}))
+        return
     typer.echo(
         f"{output}: started from {found.num_tokens:,} tokens of the captions of {found.num_images:,} images; their "
         f"features tell {found.explained:.0%} of what the words of these captions differ in"
