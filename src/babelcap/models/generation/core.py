@@ -102,7 +102,7 @@ class GenerationCore:
     def _num_processes(self, asked: int | None, first: Sequence[NumberedRequest]) -> int:
         """What is drawn depends on who is drawn beside it, and so is not shared."""
         if asked is None:
-            wanted = torch.get_num_threads() if self._is_small() and len(first) >= MIN_SHARED else 1
+            wanted = torch.get_num_threads() if len(first) >= MIN_SHARED and self._is_small() else 1
         else:
             wanted = min(asked, len(first))
         is_drawn = any(request.settings.is_sampled for _, request in first)
