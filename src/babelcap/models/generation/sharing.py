@@ -3,7 +3,8 @@
 A step of a small model is mostly calls, which threads cannot take from each other: two threads write a tenth more
 captions a second than one, two processes nearly twice as many. A fork has the model as it is, not loaded or copied,
 and is made only where no other Python thread runs, whose locks it would inherit. The parent hands out requests in
-parts and keeps their order; the part of a process that dies it decodes itself.
+parts and keeps their order; the part of a process that dies it decodes itself. `jobs/pool.py` is for work that lives
+in files: its workers are spawned, and would each import torch and load the model anew.
 """
 
 import multiprocessing
