@@ -101,6 +101,15 @@ def test_sampling(run, images: list[Path]) -> None:  # type: ignore[no-untyped-d
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_why_processes_that_were_asked_for_are_not_there_is_told(run, images: list[Path]) -> None:  # type: ignore[no-untyped-def]
+    done = run(*images, "--language", "de", "--processes", 2, "--temperature", 0.7)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 3), done.output
+    alone = "2 processes were asked for, but this one works alone"
+    assert done.stderr.splitlines()[0] == f"babelcap: {alone}: sampled texts depend on those that are drawn beside them"
+    for options in (["--processes", 1], []):
+        assert alone not in run(*images, "--language", "de", "--temperature", 0.7, *options).stderr
+
+
 def test_bad_files_are_reported_and_left_out(run, images: list[Path], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "text.png").write_text("no image")
     done = run(images[0], tmp_path / "text.png", tmp_path / "none.jpg", images[1], "-l", "de,es", "--json")

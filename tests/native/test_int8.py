@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from babelcap.errors import UserError
 from babelcap.models.generation import products
 from babelcap.models.generation.products import INT8, KINDS, NATIVE_INT8, round_weight
 from babelcap.native import int8, threads
@@ -215,12 +216,18 @@ def test_levels_are_asked_by_name_and_turned_off(monkeypatch: pytest.MonkeyPatch
         ("avx2", 64, known[1]),
         ("avx2", 128, None),
         ("0", 128, None),
-        ("avx9", 64, None),
     ):
         monkeypatch.delenv(int8.VARIABLE, raising=False)
         if value is not None:
             monkeypatch.setenv(int8.VARIABLE, value)
         assert find_level(zero) == expected
+    monkeypatch.setenv(int8.VARIABLE, "avx_vnni")
+    with pytest.raises(UserError, match=r"BABELCAP_NATIVE is 'avx_vnni'; give 0 .* avx512vnni, avxvnni, avx2"):
+        find_level(64)
+
+
+def test_the_levels_of_this_processor_have_known_names() -> None:
+    assert {level.name for level in known_levels()} <= set(int8.LEVELS)
 
 
 @pytest.mark.parametrize("reason", ["not compiled", "turned off"])

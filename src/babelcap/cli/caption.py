@@ -212,6 +212,7 @@ def _run(
             batch_size=options["batch_size"],
             num_processes=options["processes"],
             on_bad_image=report,
+            on_note=lambda line: typer.echo(f"babelcap: {line}", err=True),
         )
         early = list(islice(found, 1))  # processes are forked before the bar has its thread
         with bar as advance:

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from babelcap.errors import UserError
 from babelcap.native.threads import parallel_address
 
 VARIABLE = "BABELCAP_NATIVE"
+LEVELS = ("avx512vnni", "avxvnni", "avx2")  # that int8.c knows, whether a processor has them or not
+ANY, NONE = ("", "1"), "0"
 GROUP = 4  # inputs that lie together; as int8.c has them
 MAX_INPUTS = 2**16  # with more, sums of 255 * 127 would leave 32 bits
 
@@ -47,7 +50,9 @@ def known_levels() -> list[Level]:
 def find_level(zero: int) -> Level | None:
     """The fastest that multiplies states around this zero point, or the one that the environment names."""
     wanted = os.environ.get(VARIABLE, "")
-    known = [level for level in known_levels() if zero <= level.max_zero and wanted in ("", "1", level.name)]
+    if wanted not in (*ANY, NONE, *LEVELS):
+        raise UserError(f"{VARIABLE} is '{wanted:.40}'; give 0 (none), 1 (the fastest) or one of {', '.join(LEVELS)}")
+    known = [level for level in known_levels() if zero <= level.max_zero and wanted in (*ANY, level.name)]
     return known[0] if known else None
 
 

@@ -1,6 +1,7 @@
 """Requests shared among forked processes: the same results in the same order, whatever happens to a process."""
 
 import io
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,18 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from babelcap.coverage import Coverage
 from babelcap.errors import UserError
 from babelcap.languages import LANGUAGES
 from babelcap.models import Captioner, CaptionProcessor, GenerationRequest, GenerationSettings
-from babelcap.models.generation import core as core_module
+from babelcap.models.generation import sharing
 from babelcap.models.generation.core import GenerationCore
-from babelcap.models.generation.sharing import Answer, NumberedRequest, Part, can_fork, share
+from babelcap.models.generation.sharing import Answer, NumberedRequest, Part, obstacle_to_fork, share
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 SETTINGS = GenerationSettings(num_beams=2, max_new_tokens=5)
+ALONE = "4 processes were asked for, but this one works alone: "
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def requests() -> list[GenerationRequest]:
 @pytest.fixture(autouse=True)
 def forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner has threads that a fork does not need."""
-    monkeypatch.setattr(core_module, "can_fork", lambda: True)
+    monkeypatch.setattr(sharing, "obstacle_to_fork", lambda: None)
 
 
 def numbered(number: int) -> Iterator[NumberedRequest]:
@@ -56,7 +59,9 @@ def test_shared_requests_have_the_results_that_they_have_alone(
     shared = list(core.generate(iter(requests), num_processes=2))
     assert [result.request for result in shared] == requests
     assert [result.texts[0].text for result in shared] == [result.texts[0].text for result in alone]
-    assert [result.score for result in shared] == [result.score for result in alone]
+    totals = [[result.score.total for result in results if result.score] for results in (shared, alone)]
+    assert totals[0] == pytest.approx(totals[1], abs=2e-4)  # rounded, of batches of another size: the last digit
+    assert len(totals[0]) == len(requests)
     assert [result.language_found for result in shared] == [result.language_found for result in alone]
     some = list(core.generate(requests, num_processes=2, in_order=False))
     assert {id(result.request) for result in some} == {id(request) for request in requests}
@@ -99,10 +104,28 @@ def test_what_cannot_be_sent_is_decoded_here(core: GenerationCore, requests: lis
 
 def test_drawn_texts_are_not_shared(core: GenerationCore, requests: list[GenerationRequest]) -> None:
     drawn = GenerationRequest("de", image=requests[0].image, settings=GenerationSettings(temperature=1.0))
-    first = list(enumerate([*requests, drawn]))
-    assert core._num_processes(4, first[:-1]) == 4
-    assert core._num_processes(4, first) == 1
-    assert core._num_processes(None, first[:-1]) == 1  # few requests
+    first, told = list(enumerate([*requests, drawn])), list[str]()
+    assert core._num_processes(4, first[:-1], told.append) == 4
+    assert core._num_processes(None, first[:-1], told.append) == 1  # few requests
+    assert told == []
+    assert core._num_processes(4, first, told.append) == 1
+    assert told == [f"{ALONE}sampled texts depend on those that are drawn beside them"]
+
+
+def test_who_asked_for_more_processes_hears_why_there_is_one(
+    core: GenerationCore, requests: list[GenerationRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "obstacle_to_fork", lambda: "there is no room")
+    monkeypatch.setattr("babelcap.models.generation.core.MIN_SHARED", 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    told: list[str] = []
+    for asked, given in ((None, requests), (1, requests), (4, requests[:1])):  # not asked for, or nothing to share
+        assert len(list(core.generate(given, num_processes=asked, on_note=told.append))) == len(given)
+    assert told == []
+    assert len(list(core.generate(requests[:2], num_processes=4, on_note=told.append))) == 2
+    assert told == [f"{ALONE}there is no room"]
+    with pytest.warns(UserWarning, match=f"^{ALONE}there is no room$"):  # in Python, where nobody listens
+        list(core.generate(requests[:2], num_processes=4))
 
 
 def test_parts_are_of_nearly_one_size_and_keep_an_image_together() -> None:
@@ -154,10 +177,23 @@ def test_no_fork_beside_another_thread() -> None:
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert not can_fork()
+        assert "threads" in (obstacle_to_fork() or "")
     finally:
         stop.set()
         thread.join()
+
+
+def test_what_else_stands_against_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert obstacle_to_fork() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        assert "graphics card" in (obstacle_to_fork() or "")
+    with monkeypatch.context() as patch:
+        patch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+        assert "worker" in (obstacle_to_fork() or "")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "Linux" in (obstacle_to_fork() or "")
 
 
 def test_after_threads_were_at_work_and_from_a_script() -> None:

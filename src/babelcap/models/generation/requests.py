@@ -1,7 +1,7 @@
 """What is asked of a captioner and what it answers: values that command line, evaluation, benchmarks and app share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypedDict
 
@@ -177,3 +177,8 @@ class GenerationResult:
     @property
     def alternatives(self) -> tuple[GeneratedText, ...]:
         return self.texts[1:]
+
+
+NumberedRequest = tuple[int, GenerationRequest]
+OnBadImage = Callable[[GenerationRequest, UserError], None]
+Found = dict[int, GenerationResult | None]  # by the requests' numbers; None for one whose image cannot be used

@@ -17,17 +17,19 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from babelcap.models.generation.requests import GenerationRequest
+from babelcap.errors import UserError
+from babelcap.models.generation.requests import Found, GenerationRequest, GenerationResult, NumberedRequest, OnBadImage
 
-NumberedRequest = tuple[int, GenerationRequest]
 Part = list[NumberedRequest]
+NO_REQUEST = GenerationRequest(language="")
 PARTS_EACH = 2  # of what is read at once, for each process: that one has longer texts is evened out
 T = TypeVar("T")
 Decode = Callable[[Part], T]
@@ -46,10 +48,56 @@ class Answer(NamedTuple, Generic[T]):
         return self.value
 
 
-def can_fork() -> bool:
-    """Whether a process made of this one would work: nothing of a fork is held by a thread or a graphics card."""
-    is_plain = threading.active_count() == 1 and not multiprocessing.current_process().daemon
-    return sys.platform == "linux" and is_plain and not torch.cuda.is_initialized()
+def obstacle_to_sharing(requests: Sequence[NumberedRequest]) -> str | None:
+    """Why these are not shared, if so. What is drawn depends on who is drawn beside it."""
+    if any(request.settings.is_sampled for _, request in requests):
+        return "sampled texts depend on those that are drawn beside them"
+    return obstacle_to_fork()
+
+
+def obstacle_to_fork() -> str | None:
+    """Why a process made of this one would not work, if so: a thread or a graphics card holds something of a fork."""
+    if sys.platform != "linux":
+        return "processes are forked on Linux alone"
+    if multiprocessing.current_process().daemon:
+        return "this process is a worker, which may not start others"
+    if threading.active_count() > 1:
+        return "other Python threads run in it, whose locks a fork would inherit"
+    if torch.cuda.is_initialized():
+        return "it uses a graphics card, which a fork cannot"
+    return None
+
+
+def share_results(
+    numbered: Iterator[NumberedRequest],
+    generate: Callable[[Iterator[NumberedRequest], OnBadImage], Iterator[Found]],
+    num_processes: int,
+    part_size: int,
+    on_bad_image: OnBadImage | None,
+) -> Iterator[Found]:
+    """Requests stay here; results come without them, and errors of images in the place of results."""
+
+    def decode(part: Part) -> dict[int, GenerationResult | UserError]:
+        numbers = {id(request): number for number, request in part}
+        bad: list[tuple[GenerationRequest, UserError]] = []
+        written = chain.from_iterable(some.items() for some in generate(iter(part), lambda *told: bad.append(told)))
+        found: dict[int, GenerationResult | UserError] = {
+            number: replace(result, request=NO_REQUEST) for number, result in written if result is not None
+        }
+        return found | {numbers[id(request)]: error for request, error in bad}
+
+    for part, answer in share(numbered, decode, num_processes, part_size):
+        requests = dict(part)
+        found: Found = {}
+        for number, result in answer.get().items():
+            if isinstance(result, UserError):
+                if on_bad_image is None:
+                    raise result
+                on_bad_image(requests[number], result)
+                found[number] = None
+            else:
+                found[number] = replace(result, request=requests[number])
+        yield found
 
 
 def share(
