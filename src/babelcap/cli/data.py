@@ -10,6 +10,7 @@ import typer
 from babelcap.cli.build import add_stages, build
 from babelcap.cli.imports import CHECKSUM, OUTPUT, WORKERS, importers, report
 from babelcap.cli.leakage import leakage
+from babelcap.cli.self_captions import self_caption
 from babelcap.errors import UserError
 from babelcap.measures import TRAIN
 
@@ -57,6 +58,7 @@ def index(
 group.add_typer(importers, name="import")
 group.command()(build)
 add_stages(group)
+group.command(name="self-caption")(self_caption)
 
 
 @group.command()
