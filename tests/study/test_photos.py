@@ -46,12 +46,12 @@ def test_the_configuration_is_that_of_the_corpus() -> None:
     assert config.coverage.splits == SPLITS_WITH_PAIRS
     runs = study_graph(config).runs
     main = [run for run in runs if run.kind == "main" and run.size == "photos-l"]
-    assert {(run.leg, run.seed) for run in main if run.predicted} == {("budget-000400", seed) for seed in (1, 2, 3)}
-    assert {run.leg for run in main if not run.predicted} == {"budget-000050", "budget-000100", "budget-000200"}
+    assert {(run.leg, run.seed) for run in main if run.predicted} == {("budget-001200", seed) for seed in (1, 2, 3)}
+    assert {run.leg for run in main if not run.predicted} == {"budget-000150", "budget-000300", "budget-000600"}
     assert {run.kind for run in runs} == {"main", "no-translation", "unfit-translation", "finetuned"}
     assert all(run.captions is not None for run in runs)
     steps = sum(run.train.units for run in {run.train.hash: run for run in runs}.values()) / 16
-    assert steps == 230 + 2 * 220 + 3 * 400 + 2 * 400 + 40
+    assert steps == 690 + 2 * 660 + 3 * 1200 + 2 * 1200 + 40
 
 
 def make_corpus(folder: Path) -> Path:

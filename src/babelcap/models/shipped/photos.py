@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 # Of the bridge that comes with the package; None: this version has none.
-BRIDGE_SHA256: str | None = "9ce5ccb973a57b8d0383ac665f08184a2fbba9be8d633e94876045325eda030c"
+BRIDGE_SHA256: str | None = "4f49033463a84b57183190f15002942c5b9ea8e56b8530c3433de41784b2a1c9"
 BRIDGE_LICENCE = "bridge: weights Apache-2.0; trained on Flickr30k's photographs, which are for research"
 
 
