@@ -1,10 +1,11 @@
 """The tab Law: what a law predicts, where that leaves the runs behind the law, and what to train next."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 import numpy as np
@@ -59,16 +60,21 @@ def law_tab(context: AppContext) -> None:
                     amount = gr.Textbox("1e13", label="How much", max_length=20, elem_id="law-amount")
                 plan_button = gr.Button("Plan", variant="primary", elem_id="law-plan")
             plan = gr.HTML(EMPTY_PLAN, elem_id="law-plan-results", padding=False)
-    rescale, predict = (in_words(partial(function, context)) for function in (rescaled_sliders, predicted_parts))
+    renew, predict = (in_words(partial(function, context)) for function in (renewed_parts, predicted_parts))
     make_plan = in_place(partial(planned_html, context))
     inputs = [*controls.which, *controls.sliders, target]
     outputs = [shown, target, picture]
-    scaled = [*controls.sliders, amount]
     others = (controls.source, controls.form, controls.reading, controls.table)
     page = gr.context.Context.root_block
+    # One event a change, not two in a row: Gradio may close the stream of answers after the first before it knows of
+    # the second, whose answer is lost then, and the page would say "Fitting ..." for ever.
     for event in [*(component.change for component in others), controls.names.submit, page.load]:
-        event(rescale, controls.which, scaled, api_name=False, show_progress="hidden").then(
-            predict, inputs, outputs, api_name=False, show_progress="hidden" if event is page.load else "minimal"
+        event(
+            renew,
+            [*controls.which, target],
+            [*controls.sliders, amount, *outputs],
+            api_name=False,
+            show_progress="hidden" if event is page.load else "minimal",
         )
     for event in [slider.input for slider in controls.sliders] + [target.input]:  # by pointer and by keyboard
         event(predict, inputs, outputs, api_name=False, show_progress="hidden", trigger_mode="always_last")
@@ -124,26 +130,39 @@ def laws_of(context: AppContext, which: tuple[Any, ...]) -> Laws:
 
 
 def predicted_parts(context: AppContext, *values: Any) -> tuple[Any, ...]:
-    """The table of predictions, the targets that there are, and the map of one."""
+    """The table of predictions, the targets that there are, and the map of one, where the sliders are."""
     try:
         laws = laws_of(context, values[:5])
     except UserError as error:
-        return state_html("error", "No law here", str(error)), gr.skip(), ""
-    at = dict(zip("PST", (10 ** values[5], 10 ** values[6], values[7]), strict=True))
-    targets = ordered_targets(laws)
-    chosen = values[8] if values[8] in targets else targets[0]
-    return predictions_html(laws, at), gr.Radio(choices=targets, value=chosen), map_html(laws.laws[chosen], at)
+        return _no_law(error)
+    return _shown_parts(laws, dict(zip("PST", values[5:8], strict=True)), values[8])
 
 
-def rescaled_sliders(context: AppContext, *which: Any) -> list[Any]:
-    """Sliders over the range of the points and somewhat more, and a budget, when the laws are others."""
+def renewed_parts(context: AppContext, *values: Any) -> tuple[Any, ...]:
+    """When the laws are others: sliders over their points and somewhat more, a budget, and what is predicted there."""
     try:
-        laws = laws_of(context, which)
-    except UserError:
-        return [gr.skip()] * 4
+        laws = laws_of(context, values[:5])
+    except UserError as error:
+        return (*[gr.skip()] * 4, *_no_law(error))
     law = next(iter(laws.laws.values()))
     largest = Cost.from_points(law).per_sample(np.array(laws.range_of("P")[1])) * laws.range_of("S")[1]
-    return [*(_slider(laws, name) for name in "PST"), f"{4 * float(largest):.1g}"]
+    scales = {name: _scale(laws, name) for name in "PST"}
+    sliders = [_slider(laws, name, scale) for name, scale in scales.items()]
+    at = {name: scale.value for name, scale in scales.items()}
+    return *sliders, f"{4 * float(largest):.1g}", *_shown_parts(laws, at, values[5])
+
+
+def _no_law(error: UserError) -> tuple[Any, ...]:
+    return state_html("error", "No law here", str(error)), gr.skip(), ""
+
+
+def _shown_parts(laws: Laws, at: Mapping[str, float], wanted: str) -> tuple[Any, ...]:
+    """`at` is as the sliders have it: P and S as powers of ten."""
+    values = {"P": 10 ** at["P"], "S": 10 ** at["S"], "T": at["T"]}
+    targets = ordered_targets(laws)
+    chosen = wanted if wanted in targets else targets[0]
+    map_of_one = map_html(laws.laws[chosen], values)
+    return predictions_html(laws, values), gr.Radio(choices=targets, value=chosen), map_of_one
 
 
 def planned_html(context: AppContext, *values: Any) -> str:
@@ -156,18 +175,21 @@ def _slider_label(name: str) -> str:
     return f"{AXIS_NAMES[name]}" + ("" if name == "T" else ", as a power of ten")
 
 
-def _slider(laws: Laws, name: str) -> Any:
-    is_used = name in laws.columns
+class _Scale(NamedTuple):
+    low: float
+    high: float
+    value: float
+
+
+def _scale(laws: Laws, name: str) -> _Scale:
     low, high = laws.range_of(name)
     if name == "T":
-        value = math.sqrt(low * high)
-        label = _slider_label(name) + ("" if is_used else ": not in this law")
-        span = round(low / 2, 2), round(high * 2, 2)
-        return gr.Slider(minimum=span[0], maximum=span[1], value=round(value, 2), interactive=is_used, label=label)
+        return _Scale(round(low / 2, 2), round(high * 2, 2), round(math.sqrt(low * high), 2))
     ends = math.log10(low), math.log10(high)
-    return gr.Slider(
-        minimum=round(ends[0] - WIDER, 1),
-        maximum=round(ends[1] + WIDER, 1),
-        value=round(ends[1], 2),
-        interactive=is_used,
-    )
+    return _Scale(round(ends[0] - WIDER, 1), round(ends[1] + WIDER, 1), round(ends[1], 2))
+
+
+def _slider(laws: Laws, name: str, scale: _Scale) -> Any:
+    is_used = name in laws.columns
+    label = _slider_label(name) + ("" if is_used or name != "T" else ": not in this law")
+    return gr.Slider(minimum=scale.low, maximum=scale.high, value=scale.value, interactive=is_used, label=label)
