@@ -16,7 +16,7 @@ help:  ## show the targets
 setup: $(READY)  ## create .venv and install babelcap with the tested versions
 
 # torch is named first and by its exact version, so that no later step resolves another build of it.
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/babelcap/native/*.c)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/babelcap/native/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,sentences,eval,app,serve,cluster,dev,test-app]"

@@ -1,8 +1,10 @@
-"""The compiled int8 product in turn with oneDNN's and torch's small calls around it: how many times as fast.
+"""The compiled products in turn with what there is without them: how many times as fast.
 
-The shapes of a step of decoding at the 0.4B size, with as many weights as a step has, so that they come from memory as
-a step's do; and shapes of the encoder, with an image's positions. Results must be equal bit for bit. `--level avx2`
-measures what a processor without VNNI would do; ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN the same.
+int8 against oneDNN's and torch's small calls around it, equal bit for bit; float32 against the fastest of torch's plain
+product, MKL's and oneDNN's packed ones and weights first. The shapes of a step of decoding at the 0.4B size, with as
+many weights as a step has, so that they come from memory as a step's do; and for int8 shapes of the encoder, with an
+image's positions. `--level avx2` measures what a processor without VNNI would do; ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN
+the same.
 
 python bench/native.py [--quick] [--level NAME] [--rows 1 4 16 64] [--repeats 9] [--json]
 """
@@ -17,8 +19,9 @@ from unittest.mock import patch
 import torch
 
 from babelcap.models.generation import products
-from babelcap.models.generation.products import INT8, NATIVE_INT8, make_product
-from babelcap.native.int8 import VARIABLE, known_levels
+from babelcap.models.generation.products import EXACT, INT8, KINDS, NATIVE, NATIVE_INT8, make_product
+from babelcap.native.compiled import VARIABLE
+from babelcap.native.int8 import known_levels
 from measure import alternate, row
 
 STEP = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (20_000, 768))  # outputs, inputs
@@ -27,32 +30,40 @@ NUM_WEIGHTS = 2**26  # that are multiplied in turn
 
 
 @torch.inference_mode()
-def measured(num_outputs: int, num_inputs: int, num_rows: int, num_copies: int, repeats: int) -> dict[str, Any]:
+def measured(
+    kinds: Sequence[str], num_outputs: int, num_inputs: int, num_rows: int, num_copies: int, repeats: int
+) -> dict[str, Any]:
+    """The last kind is ours; it is held against the fastest of the others, and must give what the first gives."""
     generator = torch.Generator().manual_seed(0)
     weight, bias, states = (
         torch.randn(shape, generator=generator)
         for shape in ((num_outputs, num_inputs), (num_outputs,), (num_rows, num_inputs))
     )
-    made = {
-        kind: [make_product(kind, weight, bias, num_rows) for _ in range(num_copies)] for kind in (INT8, NATIVE_INT8)
-    }
+    weights = [weight.clone() for _ in range(num_copies)]  # each in memory of its own, which some kinds do not copy
+    made = {kind: [make_product(kind, one, bias, num_rows) for one in weights] for kind in kinds}
     found = alternate(
         {kind: lambda ways=ways: [product(states) for product in ways][-1] for kind, ways in made.items()}, repeats
     )
-    name = f"native: {num_outputs} x {num_inputs}, {num_rows} rows"
-    if not torch.equal(found.results[INT8], found.results[NATIVE_INT8]):
+    first, *_, ours = kinds
+    baseline = min(kinds[:-1], key=found.best)
+    name = f"native: {num_outputs} x {num_inputs}, {num_rows} rows" + ("" if ours == NATIVE_INT8 else ", float32")
+    is_same = torch.equal if ours == NATIVE_INT8 else torch.allclose
+    if not is_same(found.results[first], found.results[ours], **({} if ours == NATIVE_INT8 else {"atol": 1e-4})):
         raise AssertionError(f"{name}: results differ")
     microseconds = {f"microseconds, {kind}": round(1e6 * found.best(kind) / num_copies, 1) for kind in made}
-    return row(name, "oneDNN's int8", **found.ratio(NATIVE_INT8, INT8), **microseconds)
+    against = "oneDNN's int8" if ours == NATIVE_INT8 else f"the fastest other ({baseline})"
+    return row(name, against, **found.ratio(ours, baseline), **microseconds)
 
 
 def run_benchmark(rows: Sequence[int], repeats: int) -> dict[str, Any]:
+    exact = [*(kind for kind in EXACT if kind != NATIVE and KINDS[kind].is_known()), NATIVE]
     found = [
-        measured(*shape, num_rows, max(1, NUM_WEIGHTS // (shape[0] * shape[1])), repeats)
+        measured(kinds, *shape, num_rows, max(1, NUM_WEIGHTS // (shape[0] * shape[1])), repeats)
+        for kinds in ((INT8, NATIVE_INT8), exact)
         for num_rows in rows
         for shape in STEP
     ]
-    found += [measured(*shape, 1, 2 * repeats) for shape in ENCODER]
+    found += [measured((INT8, NATIVE_INT8), *shape, 1, 2 * repeats) for shape in ENCODER]
     return {"num_threads": torch.get_num_threads(), "repeats": repeats, "rows": found}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from babelcap.errors import UserError
 from babelcap.models.generation import products
 from babelcap.models.generation.products import INT8, KINDS, NATIVE_INT8, round_weight
-from babelcap.native import int8, threads
+from babelcap.native import compiled, int8, threads
 from babelcap.native.int8 import Level, find_level, known_levels, make_product, pack
 
 LEVELS = known_levels()
@@ -187,14 +187,14 @@ def test_bad_arguments_are_refused() -> None:
 
 @is_compiled
 def test_the_compiled_function_refuses_what_it_can() -> None:
-    compiled = int8._compiled()
+    function = compiled.compiled_module("int8").multiply
     rest = [0, 1, 0, 1, 4, 0, 0, 0, 0, 4, 63, 64, 0]
     for given in ([99, *rest], [-1, *rest], ["a", *rest], rest, [0, 0, 1, 0, 0, 4, 0, 0, 0, 0, 4, 63, 64, 0]):
         with pytest.raises((ValueError, TypeError, OverflowError)):
-            compiled.multiply(*given)
+            function(*given)
     for largest, zero in ((127, 200), (64, 64)):
         with pytest.raises(ValueError, match="does not multiply states around"):
-            compiled.multiply(0, 0, 1, 0, 1, 4, 0, 0, 0, 0, 4, largest, zero, 0)
+            function(0, 0, 1, 0, 1, 4, 0, 0, 0, 0, 4, largest, zero, 0)
 
 
 @pytest.mark.parametrize("panel", [16, 64])
@@ -217,26 +217,26 @@ def test_levels_are_asked_by_name_and_turned_off(monkeypatch: pytest.MonkeyPatch
         ("avx2", 128, None),
         ("0", 128, None),
     ):
-        monkeypatch.delenv(int8.VARIABLE, raising=False)
+        monkeypatch.delenv(compiled.VARIABLE, raising=False)
         if value is not None:
-            monkeypatch.setenv(int8.VARIABLE, value)
+            monkeypatch.setenv(compiled.VARIABLE, value)
         assert find_level(zero) == expected
-    monkeypatch.setenv(int8.VARIABLE, "avx_vnni")
+    monkeypatch.setenv(compiled.VARIABLE, "avx_vnni")
     with pytest.raises(UserError, match=r"BABELCAP_NATIVE is 'avx_vnni'; give 0 .* avx512vnni, avxvnni, avx2"):
         find_level(64)
 
 
 def test_the_levels_of_this_processor_have_known_names() -> None:
-    assert {level.name for level in known_levels()} <= set(int8.LEVELS)
+    assert {level.name for level in known_levels()} <= set(compiled.LEVELS)
 
 
 @pytest.mark.parametrize("reason", ["not compiled", "turned off"])
 def test_without_what_is_compiled_all_goes_on(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if reason == "turned off":
-        monkeypatch.setenv(int8.VARIABLE, "0")
+        monkeypatch.setenv(compiled.VARIABLE, "0")
     else:
         monkeypatch.setitem(sys.modules, "babelcap.native._int8", None)
-        monkeypatch.setattr(int8, "_compiled", int8._compiled.__wrapped__)
+        monkeypatch.setattr(int8, "compiled_module", compiled.compiled_module.__wrapped__)
         assert known_levels() == []
     assert find_level(64) is None
     assert not products._knows_native_int8.__wrapped__()

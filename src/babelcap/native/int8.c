@@ -11,18 +11,11 @@
  * register holds one group of 16 outputs, or of 8, and vpdpbusd multiplies all of them by the same 4 states of a row. A
  * panel is read from its beginning to its end: weights come from memory as fast as it gives them.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "parts.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#define HAS_KERNELS 1
-#else
-#define HAS_KERNELS 0
-#endif
 
 #define PANEL_512 64 /* outputs: four registers; with 6 rows of sums, 4 of weights and one of states, 29 of the 32 */
 #define ROWS_512 6
@@ -31,9 +24,6 @@
 #define MAX_SUMS (ROWS_512 * PANEL_512)
 #define PART_OUTPUTS 64 /* that a thread takes at a time: whole panels */
 #define BLOCK_BYTES (128 * 1024) /* of rounded rows that pass by a panel while both are in the second cache */
-
-/* As OpenMP's runtime has it: calls `work(data)` in as many threads, and returns when all are done. */
-typedef void (*Parallel)(void (*work)(void *), void *data, unsigned num_threads, unsigned flags);
 
 typedef struct {
     const float *states; /* [num_rows][num_inputs] */
@@ -48,14 +38,9 @@ typedef struct {
 } Product;
 
 #if HAS_KERNELS
-#include <immintrin.h>
-
 typedef int32_t __attribute__((may_alias)) float_bits;
 
-#define UNROLL _Pragma("GCC unroll 16")
-#define INLINE static inline __attribute__((always_inline))
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")))
-#define AVX2 __attribute__((target("avx2,fma")))
 /* Only compilers that are known to ask the processor for AVX-VNNI compile that one. */
 #if !defined(__clang__) && __GNUC__ >= 11
 #define HAS_AVXVNNI 1
@@ -223,22 +208,16 @@ static const Level *known_level(int number) {
 
 /* ---- The whole product, in parts that threads take one by one. ---- */
 
-typedef struct Job {
+typedef struct {
     const Product *product;
     const Level *level;
     uint8_t *whole;    /* [num_rows][stride] */
     float *row_scales; /* [num_rows] */
     size_t stride, num_groups, block_rows, parts_across;
-    void (*run)(const struct Job *job, size_t part);
-    size_t num_parts;
-    size_t next; /* part that no thread has taken: a runtime that gives fewer threads than asked does all the same */
 } Job;
 
-static size_t smaller(size_t left, size_t right) { return left < right ? left : right; }
-
-static size_t quotient_up(size_t left, size_t right) { return (left + right - 1) / right; }
-
-static void round_block(const Job *job, size_t part) {
+static void round_block(const void *data, size_t part) {
+    const Job *job = data;
     const Product *product = job->product;
     size_t last = smaller(product->num_rows, (part + 1) * job->block_rows);
     for (size_t row = part * job->block_rows; row < last; row++) {
@@ -268,30 +247,13 @@ static void multiply_panel(const Job *job, size_t first, size_t row, size_t last
     }
 }
 
-static void multiply_part(const Job *job, size_t part) {
+static void multiply_part(const void *data, size_t part) {
+    const Job *job = data;
     size_t row = part / job->parts_across * job->block_rows;
     size_t first = part % job->parts_across * PART_OUTPUTS;
     size_t last = smaller(job->product->num_outputs, first + PART_OUTPUTS);
     for (; first < last; first += (size_t)job->level->panel)
         multiply_panel(job, first, row, smaller(job->product->num_rows, row + job->block_rows));
-}
-
-static void run_parts(void *data) {
-    Job *job = data;
-    size_t part;
-    while ((part = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED)) < job->num_parts)
-        job->run(job, part);
-}
-
-static void run_job(Job *job, void (*run)(const Job *, size_t), size_t num_parts, Parallel parallel,
-                    unsigned num_threads) {
-    job->run = run;
-    job->num_parts = num_parts;
-    job->next = 0;
-    if (parallel && num_threads > 1 && num_parts > 1)
-        parallel(run_parts, job, num_threads, 0);
-    else
-        run_parts(job);
 }
 
 /* Nonzero where there is no memory for the rounded rows. */
@@ -306,8 +268,8 @@ static int multiply_rows(const Product *product, const Level *level, Parallel pa
     if (!job.row_scales)
         return 1;
     job.whole = (uint8_t *)(job.row_scales + product->num_rows);
-    run_job(&job, round_block, num_blocks, parallel, num_threads);
-    run_job(&job, multiply_part, num_blocks * job.parts_across, parallel, num_threads);
+    run_parts(round_block, &job, num_blocks, parallel, num_threads);
+    run_parts(multiply_part, &job, num_blocks * job.parts_across, parallel, num_threads);
     free(job.row_scales);
     return 0;
 }
@@ -334,14 +296,9 @@ static PyObject *levels(PyObject *module, PyObject *nothing) {
 
 static PyObject *multiply(PyObject *module, PyObject *const *given, Py_ssize_t num_given) {
     (void)module;
-    if (num_given != NUM_ARGUMENTS)
-        return PyErr_Format(PyExc_TypeError, "multiply() takes %d numbers, not %zd", NUM_ARGUMENTS, num_given);
-    size_t numbers[NUM_ARGUMENTS]; /* addresses are as wide as sizes where there are kernels */
-    for (int i = 0; i < NUM_ARGUMENTS; i++) {
-        numbers[i] = PyLong_AsSize_t(given[i]);
-        if (numbers[i] == (size_t)-1 && PyErr_Occurred())
-            return NULL;
-    }
+    size_t numbers[NUM_ARGUMENTS];
+    if (!read_numbers(given, num_given, numbers, NUM_ARGUMENTS))
+        return NULL;
 #if HAS_KERNELS
     const Level *level = numbers[0] < 16 ? known_level((int)numbers[0]) : NULL;
     if (!level)

@@ -26,12 +26,15 @@ def best_tokens(
 ) -> tuple[Tensor, Tensor]:
     """[rows, number] of each row's best: log-probabilities, or logits where not `normalised`; and token ids."""
     scores, places, totals = [], [], []
+    room = None  # what a chunk's log-probabilities were written to: fresh memory for each costs more than they do
     for start, logits in head.chunks(states, weight, shortlist):
         found, where = top_scores(logits, min(number, logits.shape[1]))
         scores.append(found)
         places.append(where + start)
         if normalised:
-            totals.append(log_sum_exp(logits))
+            if room is None or room.shape != logits.shape:
+                room = torch.empty_like(logits)
+            totals.append(log_sum_exp(logits, where[:, :1], room))
     best, chosen = torch.cat(scores, dim=1).topk(min(number, sum(part.shape[1] for part in scores)))
     if not torch.isfinite(best[:, 0]).all():
         raise not_finite()
@@ -43,10 +46,11 @@ def best_tokens(
     return best, torch.cat(places, dim=1).gather(1, chosen)
 
 
-def log_sum_exp(logits: Tensor) -> Tensor:
-    """[rows, tokens] -> [rows], by the fused log-softmax: the best logit, less its log-probability."""
-    best = logits.amax(dim=-1)
-    total = best - logits.log_softmax(dim=-1).amax(dim=-1)
+def log_sum_exp(logits: Tensor, place_of_best: Tensor, room: Tensor) -> Tensor:
+    """[rows, tokens] -> [rows], by the fused log-softmax into `room`: the best logit, less its log-probability."""
+    torch.ops.aten._log_softmax.out(logits, -1, False, out=room)
+    best = logits.gather(1, place_of_best).squeeze(1)
+    total = best - room.gather(1, place_of_best).squeeze(1)
     return torch.where(best == -torch.inf, best, total)  # where no token of these may follow
 
 

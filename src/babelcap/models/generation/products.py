@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from babelcap.native import float32 as native_float32
 from babelcap.native import int8 as native
 
 Product = Callable[[Tensor], Tensor]
 MAX_ROWS = 256  # of states; with more, the usual product is at its best
 
 PLAIN, MKL, ONEDNN, WEIGHTS_FIRST, INT8 = "plain", "mkl", "onednn", "weights first", "int8"
-NATIVE_INT8 = "int8, compiled"
+NATIVE, NATIVE_INT8 = "compiled", "int8, compiled"
 MIN_INT8_WEIGHTS = 2**19  # a smaller matrix is multiplied before its states are rounded; it stays as it is
 LARGEST = 127  # of a weight in int8
 ROUNDED_AT_ONCE = 2**17  # numbers; as float32, half a megabyte
@@ -54,6 +55,13 @@ def _weights_first(weight: Tensor, bias: Tensor | None, num_rows: int) -> Produc
         return found.unflatten(0, states.shape[:-1])
 
     return multiply
+
+
+def _native(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
+    level = native_float32.find_level()
+    if level is None or not weight.is_contiguous():
+        return _plain(weight, bias, num_rows)
+    return native_float32.make_product(weight, bias, level=level)
 
 
 def _int8(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
@@ -154,10 +162,11 @@ KINDS: dict[str, Kind] = {
     MKL: Kind(_mkl, lambda: torch.backends.mkl.is_available() and _has("mkl", "_mkl_linear"), 4),
     ONEDNN: Kind(_onednn, lambda: torch.backends.mkldnn.is_available() and _has("mkldnn", "_linear_pointwise"), 4),
     WEIGHTS_FIRST: Kind(_weights_first, lambda: True, 0),
+    NATIVE: Kind(_native, lambda: native_float32.find_level() is not None, 0),
     INT8: Kind(_int8, _knows_int8, 1),
     NATIVE_INT8: Kind(_native_int8, _knows_native_int8, 1),
 }
-EXACT = (PLAIN, MKL, ONEDNN, WEIGHTS_FIRST)
+EXACT = (PLAIN, MKL, ONEDNN, WEIGHTS_FIRST, NATIVE)
 ROUNDED = (INT8, NATIVE_INT8)
 
 
