@@ -4,8 +4,9 @@ The baseline has full logits, cross-entropy, torch's AdamW and clip_grad_norm_ a
 `train_step`, as it is and with `data.image_features = "cache"`, for which the frozen tower ran before. The same random
 weights and batch (4 samples, prompts of 16 and targets of 64 tokens, 224 px), dropout, frozen vision tower, float32,
 or products in bfloat16 (`parallel.precision = "bf16"`; the baseline's under torch's autocast), which pays where a
-processor has AVX512_BF16 or AMX; neither side caps the logits. transformers' model has one vocabulary for prompts and
-texts, so ours trains 39 million weights more. Each side has processes of its own, which take turns: memory is the
+processor has AVX512_BF16 or AMX; with these, AdamW's moments in bfloat16 too (`optimiser.moments`). Neither side caps
+the logits. transformers' model has one vocabulary for prompts and texts, so ours trains 39 million weights more. Each
+side has processes of its own, which take turns: memory is the
 kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
 
 python bench/train_step.py [--quick] [--json] [--samples 4] [--target-tokens 64] [--threads 2]
@@ -45,8 +46,8 @@ from loss import memory_bytes, reset_peak
 from measure import CLOCK, Timings, product_flops_per_second, row
 
 THEIRS, OURS, CACHED = "transformers", "babelcap", "babelcap, cached features"
-THEIRS_LOW, OURS_LOW = "transformers, bfloat16", "babelcap, bfloat16"
-SIDES = (THEIRS, OURS, OURS_LOW, THEIRS_LOW, CACHED)
+THEIRS_LOW, OURS_LOW, OURS_SMALL = "transformers, bfloat16", "babelcap, bfloat16", "babelcap, bfloat16, small moments"
+SIDES = (THEIRS, OURS, OURS_LOW, OURS_SMALL, THEIRS_LOW, CACHED)
 QUICK_SIDES = SIDES[:3]
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
 TARGET = 2.0  # half of the time, half of the memory
@@ -89,11 +90,16 @@ def make_batch(model: Captioner, num_samples: int, num_target_tokens: int) -> Ba
     )
 
 
-def make_run(model: Captioner, batch: Batch, *, low: bool = False) -> LegRun:
+def make_run(model: Captioner, batch: Batch, *, low: bool = False, small: bool = False) -> LegRun:
     """What the loop works on, with one batch in the loader's place."""
     apply_policy(model, "pretraining")
-    parallel = {"precision": "bf16" if low else "fp32"}
-    given = {"model": "-", "batch_size": len(batch), "data": {"corpus": "-"}, "parallel": parallel}
+    given = {
+        "model": "-",
+        "batch_size": len(batch),
+        "data": {"corpus": "-"},
+        "parallel": {"precision": "bf16" if low else "fp32"},
+        "optimiser": {"moments": "bfloat16" if small else "float32"},
+    }
     config = build_config(TrainConfig, given)
     loader = cast("TrainingLoader", SimpleNamespace(pairs=batch.pairs))
     optimiser = make_optimiser(model, config.optimiser)
@@ -102,7 +108,9 @@ def make_run(model: Captioner, batch: Batch, *, low: bool = False) -> LegRun:
     return LegRun(config, leg, Path(), world, model, optimiser, loader, Progress(), {}, set(), 0.0)
 
 
-def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False, low: bool = False) -> tuple[Step, Step]:
+def ours(
+    num_samples: int, num_target_tokens: int, *, cached: bool = False, low: bool = False, small: bool = False
+) -> tuple[Step, Step]:
     """The loss without dropout, and a step."""
     model = make_captioner()
     batch = make_batch(model, num_samples, num_target_tokens)
@@ -110,7 +118,7 @@ def ours(num_samples: int, num_target_tokens: int, *, cached: bool = False, low:
         with torch.no_grad():
             features = model.eval().encode_images(batch.model_inputs()["pixel_values"])
         batch = replace(batch, pixels=None, image_features=features)
-    run, stop = make_run(model, batch, low=low), StopRequest()
+    run, stop = make_run(model, batch, low=low, small=small), StopRequest()
 
     def loss() -> float:
         with torch.no_grad():
@@ -166,9 +174,10 @@ def theirs(num_samples: int, num_target_tokens: int, *, low: bool = False) -> tu
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     given = options.samples, options.target_tokens
-    low = side in (THEIRS_LOW, OURS_LOW)
+    low = side in (THEIRS_LOW, OURS_LOW, OURS_SMALL)
     is_theirs = side in (THEIRS, THEIRS_LOW)
-    loss, step = theirs(*given, low=low) if is_theirs else ours(*given, cached=side == CACHED, low=low)
+    own = {"cached": side == CACHED, "small": side == OURS_SMALL}
+    loss, step = theirs(*given, low=low) if is_theirs else ours(*given, low=low, **own)
     first = loss()
     step()  # fills the optimiser's state
     reset_peak()
@@ -221,6 +230,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
             for side, rest, against, name in (
                 (OURS, "", THEIRS, BASELINE),
                 (OURS_LOW, ", bfloat16", THEIRS, BASELINE),
+                (OURS_SMALL, ", bfloat16, small moments", THEIRS, BASELINE),
                 (OURS_LOW, ", bfloat16 both", THEIRS_LOW, f"{BASELINE}, bfloat16"),
                 (CACHED, ", cached features", THEIRS, BASELINE),
             )
@@ -235,7 +245,7 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="one round of one step, without cached features and the baseline in bfloat16",
+        help="one round of one step, without cached features, small moments and the baseline in bfloat16",
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--samples", type=int, default=NUM_SAMPLES)

@@ -213,6 +213,19 @@ def test_run_begun_on_two_ranks_continues_on_one(make_config: MakeConfig, tmp_pa
     assert_same_run(alone, moved, 1e-5)
 
 
+def test_small_moments_are_sharded_and_continue_on_one(make_config: MakeConfig, tmp_path: Path) -> None:
+    """Which way they are rounded depends on the shards, so that the runs agree as far as bfloat16 does."""
+    alone = make_config("gemma2", optimiser__epsilon=1e-6, optimiser__moments="bfloat16")
+    train(alone)
+    moved = elsewhere(alone, tmp_path / "moved", parallel__micro_batch_size=8, checkpoint__every_steps=7)
+    assert _run_ranks_until_signal(moved, 2) == {"requeue"}
+    num_steps = len(metrics_of(moved))
+    train(elsewhere(moved, tmp_path / "moved", parallel__micro_batch_size=16))
+    assert losses_of(moved)[0] == pytest.approx(losses_of(alone)[0], abs=1e-5)
+    assert 0 < num_steps < 20 == len(metrics_of(moved))
+    assert_same_run(alone, moved, 0.01)
+
+
 def _run_ranks_until_signal(config: TrainConfig, num_ranks: int) -> set[str]:
     outcomes = FORK.Queue()
     with socket.socket() as probe:

@@ -37,6 +37,8 @@ class OptimiserConfig(ConfigModel):
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0)
     max_gradient_norm: float = Field(1.0, gt=0)
+    # bfloat16: half of the memory of AdamW's moments (small_moments.py); runs in float32 keep their hashes
+    moments: Literal["float32", "bfloat16"] = Field("float32", exclude_if=lambda value: value == "float32")
 
 
 class ScheduleConfig(ConfigModel):

@@ -63,7 +63,7 @@ def how_to_make(model: str) -> str:
 
 
 def _memory(config: TrainConfig, model: Captioner, P: int, Pt: int, num_processes: int) -> dict[str, int]:
-    """Weights, gradients and AdamW's moments in float32, divided by the shards; activations of one micro-batch."""
+    """Weights, gradients and AdamW's two moments, divided by the shards; activations of one micro-batch."""
     if num_processes % num_replicas(config.parallel, num_processes):
         raise UserError(f"parallel.replicas {config.parallel.replicas} does not divide {num_processes} processes")
     shards = num_processes // num_replicas(config.parallel, num_processes)
@@ -72,7 +72,7 @@ def _memory(config: TrainConfig, model: Captioner, P: int, Pt: int, num_processe
     parts = {
         "weights": 4 * P // shards,
         "gradients": 4 * Pt // shards,
-        "optimiser": 8 * Pt // shards,
+        "optimiser": (4 if config.optimiser.moments == "bfloat16" else 8) * Pt // shards,
         "activations": of_sample * config.parallel.micro_batch_size // (2 if half else 1),
     }
     if config.parallel.activation_checkpointing:

@@ -11,6 +11,7 @@ from torch import nn
 
 from babelcap.models.sizing.freezing import CROSS_ATTENTION
 from babelcap.training.config import OptimiserConfig
+from babelcap.training.small_moments import SmallMomentsAdamW
 
 GATE = r"decoder\.layers\.\d+\.encoder_attn_gate"
 
@@ -38,14 +39,11 @@ def _rate_factor(name: str, config: OptimiserConfig) -> float:
     return config.cross_attention_rate_factor if re.fullmatch(CROSS_ATTENTION, name) else 1.0
 
 
-def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        parameter_groups(model, config),
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.epsilon,
-        fused=True,
-    )
+def make_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
+    groups, rate = parameter_groups(model, config), config.learning_rate
+    if config.moments == "bfloat16":
+        return SmallMomentsAdamW(groups, lr=rate, betas=config.betas, eps=config.epsilon)
+    return torch.optim.AdamW(groups, lr=rate, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
