@@ -20,7 +20,8 @@ from babelcap.models.generation.rolling import Encoded, RollingDecoder, Sample
 from babelcap.models.generation.searching import Beam
 from babelcap.models.network.prompted import EncoderOutput
 from babelcap.models.sizing.sizes import size_config
-from measure import alternate, row
+from generate import weights_of_a_step
+from measure import alternate, product_flops_per_second, row, share_of
 
 NUM_LANGUAGES, NUM_BEAMS, BATCH_SIZE, WIDTH_TOKENS = 6, 4, 16, 66
 
@@ -53,6 +54,11 @@ class Work:
             Sample(place, [start], Encoded(state, self.mask), 1 + length)
             for place, (state, length) in enumerate(zip(self.states, self.allowed, strict=True))
         ]
+
+    def operations(self) -> float:
+        """Of every beam's every token, in the decoder's layers and the head."""
+        weights = weights_of_a_step(self.model, self.model.config.vocab_size)
+        return 2.0 * weights * NUM_BEAMS * sum(self.allowed)
 
     def transformers_loop(self) -> Tensor:
         """As it was: transformers' beam search with our caches, each batch until its longest ends."""
@@ -104,6 +110,7 @@ def run_benchmark(size: str, num_images: int, repeats: int) -> dict[str, Any]:
     for name in ("full batches", "full batches, int8"):
         variants[name]()
     timings = alternate(variants, repeats)
+    rate = product_flops_per_second()
     rows = [
         row(
             f"captions: {name}",
@@ -111,6 +118,7 @@ def run_benchmark(size: str, num_images: int, repeats: int) -> dict[str, Any]:
             captions_per_second=round(work.number / timings.best(name), 2),
             **timings.ratio(name, "before"),
             target=3.0 if name.startswith("full") else None,
+            **share_of("plain product", work.operations() / timings.best(name) / rate),
         )
         for name in list(variants)[1:]
     ]

@@ -21,7 +21,7 @@ from transformers import Florence2Config, Florence2ForConditionalGeneration
 
 from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
-from measure import Run, alternate, copy_bytes_per_second, product_flops_per_second, row
+from measure import Run, alternate, copy_bytes_per_second, product_flops_per_second, row, share_of
 
 
 class Asked(NamedTuple):
@@ -196,7 +196,7 @@ def measure(
             read = bytes_of_a_step(model, asked, num_rows, num_positions, num_new_tokens, int8=int8)
             steps = num_new_tokens / (timings.best(name) - encoding["int8" if int8 else None])  # a second
             flops = 2 * asked.num_rows * weights_of_a_step(model, num_rows)
-            found |= {"share of limit": round(steps * read / copied, 3), "limit": "copy bandwidth"}
+            found |= share_of("copy bandwidth", steps * read / copied)
             found |= {"target": TARGETS.get(name), "share of product": round(steps * flops / multiplied, 3)}
         rows.append(row(f"generate: {name}", "transformers' Florence-2, cached", **found))
     tokens = timings.results

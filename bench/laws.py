@@ -1,6 +1,7 @@
 """Time of a bootstrap of the chinchilla law: all replicates in one batch, against scipy's curve_fit in a loop.
 
-Seconds of processor time in one thread, so that other work on the machine changes little.
+Seconds of processor time in one thread, so that other work on the machine changes little. The limit is what evaluating
+the law alone takes, as often as the batch asks for it.
 
 Run: python bench/laws.py [--quick] [--json]
 With --coverage N instead: how often profile and percentile intervals hold the truth in N simulated studies.
@@ -9,12 +10,14 @@ With --coverage N instead: how often profile and percentile intervals hold the t
 import argparse
 import json
 import time
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from babelcap.laws import Fit, fit
+from babelcap.laws import Fit, fit, solver
 
 Array = NDArray[np.float64]
 DELTA = 1e-3
@@ -75,33 +78,53 @@ def loop_seconds(columns: dict[str, Array], y: Array, start: list[float], num_re
     return (time.process_time() - begin) / num_replicates
 
 
-def batch_seconds(columns: dict[str, Array], y: Array, num_replicates: int, delta: float) -> tuple[float, float, Fit]:
+class Batch(NamedTuple):
+    """Seconds of a fit with its profile, of its replicates, and of these in the law itself."""
+
+    once: float
+    replicates: float
+    evaluated: float
+    fitted: Fit
+
+
+def batch_seconds(columns: dict[str, Array], y: Array, num_replicates: int, delta: float) -> Batch:
     begin = time.process_time()
     fitted = fit("chinchilla", columns, y, num_bootstrap=num_replicates, delta=delta)
-    middle = time.process_time()
-    assert len(fitted.replicates) == num_replicates
-    return middle - begin, time.process_time() - middle, fitted
+    middle, evaluated, evaluate = time.process_time(), 0.0, solver.log_prediction
+
+    def timed(*given: Any) -> Any:
+        nonlocal evaluated
+        start = time.process_time()
+        found = evaluate(*given)
+        evaluated += time.process_time() - start
+        return found
+
+    with patch.object(solver, "log_prediction", timed):
+        assert len(fitted.replicates) == num_replicates
+    return Batch(middle - begin, time.process_time() - middle, evaluated, fitted)
 
 
 def measure(num_points: int, num_replicates: int, num_in_loop: int) -> dict[str, float]:
     columns, y = points(num_points)
-    once, robust, fitted = batch_seconds(columns, y, num_replicates, DELTA)
-    _, squares, _ = batch_seconds(columns, y, num_replicates, 1e3)
-    c = fitted.coefficients
+    robust = batch_seconds(columns, y, num_replicates, DELTA)
+    squares = batch_seconds(columns, y, num_replicates, 1e3)
+    c = robust.fitted.coefficients
     start = [c["E"], np.log(c["A"]), c["a"], np.log(c["B"]), c["b"]]
     curve_fit = num_replicates * loop_seconds(columns, y, start, num_in_loop, robust=False)
     bfgs = num_replicates * loop_seconds(columns, y, start, num_in_loop, robust=True)
     return {
         "points": num_points,
         "replicates": num_replicates,
-        "fit_and_profile_seconds": once,
-        "robust_batch_seconds": robust,
+        "fit_and_profile_seconds": robust.once,
+        "robust_batch_seconds": robust.replicates,
         "robust_bfgs_loop_seconds": bfgs,
-        "squares_batch_seconds": squares,
+        "squares_batch_seconds": squares.replicates,
         "squares_curve_fit_loop_seconds": curve_fit,
-        "robust_ratio": bfgs / robust,
-        "squares_ratio": curve_fit / squares,
-        "curve_fit_loop_to_robust_batch": curve_fit / robust,
+        "robust_ratio": bfgs / robust.replicates,
+        "squares_ratio": curve_fit / squares.replicates,
+        "robust_share_of_evaluating": robust.evaluated / robust.replicates,
+        "squares_share_of_evaluating": squares.evaluated / squares.replicates,
+        "curve_fit_loop_to_robust_batch": curve_fit / robust.replicates,
     }
 
 

@@ -2,7 +2,8 @@
 
 On the photographs of Multi30K and COCO that lie beside the repository: pairs of different photographs within the
 distance (false ones, and copies that are in the data), and of photographs that were changed, how many are known again.
-The time is the processor's, of near pairs against comparing all with all, in one run on random prints.
+The time is the processor's, of near pairs against comparing all with all, in one run on random prints; its limit is
+sorting all prints once, without which not even equal ones are found.
 """
 
 import argparse
@@ -112,7 +113,10 @@ def measure_time(num_left: int, num_right: int) -> dict[str, float]:
     began = time.process_time()
     for row in left:
         (distances(row, right) <= MAX_DISTANCE).any()
-    return {"near_seconds": near, "all_seconds": time.process_time() - began}
+    compared = time.process_time() - began
+    began = time.process_time()
+    np.sort(np.concatenate([left, right]).view("u8,u8"), axis=0)
+    return {"near_seconds": near, "all_seconds": compared, "sort_seconds": time.process_time() - began}
 
 
 def main() -> None:

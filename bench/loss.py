@@ -2,7 +2,8 @@
 
 Each path runs in a process of its own, on random weights, batch 8 x 128 target tokens, 224 px. The peak is the kernel's
 own high-water mark (VmHWM), set back just before the measured step. `whole` is all of the process at its highest;
-`above` is that without what is resident before the step whichever the path (program, weights, AdamW's moments).
+`above` is that without what is resident before the step whichever the path (program, weights, AdamW's moments). Limits
+are a plain product of the same type, and what weights, gradients and moments take.
 """
 
 import argparse
@@ -82,6 +83,27 @@ def run(path: str, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def limits(found: dict[str, Any], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What time and memory of the loss in chunks are of the least that they can be."""
+    import torch
+
+    from babelcap.models import Captioner
+    from babelcap.models.sizing.sizes import size_config
+    from limits import operations_of_a_step, state_bytes
+    from measure import STATE, product_flops_per_second, share_of
+
+    torch.set_num_threads(options.threads)
+    config = size_config(options.size)
+    operations = operations_of_a_step(config, BATCH_SIZE, NUM_PROMPT_TOKENS, NUM_TARGET_TOKENS)
+    rate = product_flops_per_second("bfloat16" if options.dtype == "bf16" else "float32")
+    with torch.device("meta"):
+        model = Captioner(config)
+    return {
+        "seconds": share_of("plain product", operations / found["seconds"] / rate),
+        "whole_bytes": share_of(STATE, state_bytes(model) / found["whole_bytes"]),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one measured step instead of three")
@@ -100,7 +122,7 @@ def main() -> None:
     full, chunks = results["full logits"], results["in chunks"]
     ratios = {name: chunks[name] / full[name] for name in ("seconds", "whole_bytes", "above_bytes")}
     if options.json:
-        print(json.dumps({"results": results, "ratios": ratios}))
+        print(json.dumps({"results": results, "ratios": ratios, "limits": limits(chunks, options)}))
         return
     print(f"one training step, {options.size}, {options.dtype}, batch {BATCH_SIZE} x {NUM_TARGET_TOKENS} target tokens")
     print(f"{'':14}{'seconds':>10}{'whole GiB':>12}{'above GiB':>12}")

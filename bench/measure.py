@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Run = Callable[[], Any]
+STATE = "weights, gradients and moments"  # a limit of memory
 # On a machine that others use too: seconds of this process' own work. Start with OMP_NUM_THREADS=1, or waiting counts.
 CLOCK = time.process_time if os.environ.get("BENCH_CLOCK") == "processor" else time.perf_counter
 
@@ -61,12 +62,24 @@ def copy_bytes_per_second(num_bytes: int = 2**28) -> float:
     return 2 * num_bytes / alternate({"copy": lambda: target.copy_(source)}, 7).best("copy")
 
 
-def product_flops_per_second(size: int = 1536) -> float:
-    """A plain product of square matrices."""
+def product_flops_per_second(dtype: str = "float32", size: int = 1536) -> float:
+    """A plain product of square matrices; of whole numbers with `int8`."""
     import torch
 
-    left, right = torch.rand(size, size), torch.rand(size, size)
-    return 2 * size**3 / alternate({"product": lambda: left @ right}, 5).best("product")
+    drawn = [torch.randint(-127, 128, (size, size)).to(getattr(torch, dtype)) for _ in range(2)]
+    multiply = torch._int_mm if dtype == "int8" else torch.mm
+    return 2 * size**3 / alternate({"product": lambda: multiply(*drawn)}, 7).best("product")
+
+
+def nearest_limit(shares: Mapping[str, float]) -> dict[str, float | str]:
+    """Of the limits that a run has, the one that it comes nearest to."""
+    limit = max(shares, key=lambda name: shares[name])
+    return share_of(limit, shares[limit])
+
+
+def share_of(limit: str, share: float) -> dict[str, float | str]:
+    """1 is the limit itself."""
+    return {"share of limit": round(share, 3), "limit": limit}
 
 
 def row(name: str, baseline: str, **values: float | str | None) -> dict[str, Any]:

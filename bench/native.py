@@ -3,8 +3,9 @@
 int8 against oneDNN's and torch's small calls around it, equal bit for bit; float32 against the fastest of torch's plain
 product, MKL's and oneDNN's packed ones and weights first. The shapes of a step of decoding at the 0.4B size, with as
 many weights as a step has, so that they come from memory as a step's do; and for int8 shapes of the encoder, with an
-image's positions. `--level avx2` measures what a processor without VNNI would do; ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN
-the same.
+image's positions. The limit is what is nearer: reading weights and states and writing results as fast as a plain copy,
+or a plain product of large matrices of the same type. `--level avx2` measures what a processor without VNNI would do;
+ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN the same.
 
 python bench/native.py [--quick] [--level NAME] [--rows 1 4 16 64] [--repeats 9] [--json]
 """
@@ -13,7 +14,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -22,16 +23,40 @@ from babelcap.models.generation import products
 from babelcap.models.generation.products import EXACT, INT8, KINDS, NATIVE, NATIVE_INT8, make_product
 from babelcap.native.compiled import VARIABLE
 from babelcap.native.int8 import known_levels
-from measure import alternate, row
+from measure import alternate, copy_bytes_per_second, nearest_limit, product_flops_per_second, row
 
 STEP = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (20_000, 768))  # outputs, inputs
 ENCODER = ((768, 256, 2304), (256, 1024, 2304), (1536, 512, 577), (3072, 768, 577), (768, 3072, 577))  # and rows
 NUM_WEIGHTS = 2**26  # that are multiplied in turn
 
 
+class Rates(NamedTuple):
+    """A second, of this machine in this run."""
+
+    copied_bytes: float
+    float32: float  # operations
+    int8: float
+
+
+def nearest(
+    rates: Rates, seconds: float, num_outputs: int, num_inputs: int, num_rows: int, *, int8: bool
+) -> dict[str, Any]:
+    moved = num_outputs * num_inputs * (1 if int8 else 4) + 4 * num_rows * (num_outputs + num_inputs)
+    product = 2 * num_outputs * num_inputs * num_rows / (rates.int8 if int8 else rates.float32)
+    name = f"plain product of {'int8' if int8 else 'float32'}"
+    return nearest_limit({"copy bandwidth": moved / rates.copied_bytes / seconds, name: product / seconds})
+
+
 @torch.inference_mode()
 def measured(
-    kinds: Sequence[str], num_outputs: int, num_inputs: int, num_rows: int, num_copies: int, repeats: int
+    kinds: Sequence[str],
+    num_outputs: int,
+    num_inputs: int,
+    num_rows: int,
+    *,
+    num_copies: int,
+    repeats: int,
+    rates: Rates,
 ) -> dict[str, Any]:
     """The last kind is ours; it is held against the fastest of the others, and must give what the first gives."""
     generator = torch.Generator().manual_seed(0)
@@ -52,18 +77,29 @@ def measured(
         raise AssertionError(f"{name}: results differ")
     microseconds = {f"microseconds, {kind}": round(1e6 * found.best(kind) / num_copies, 1) for kind in made}
     against = "oneDNN's int8" if ours == NATIVE_INT8 else f"the fastest other ({baseline})"
-    return row(name, against, **found.ratio(ours, baseline), **microseconds)
+    limit = nearest(rates, found.best(ours) / num_copies, num_outputs, num_inputs, num_rows, int8=ours == NATIVE_INT8)
+    return row(name, against, **found.ratio(ours, baseline), **limit, **microseconds)
 
 
 def run_benchmark(rows: Sequence[int], repeats: int) -> dict[str, Any]:
     exact = [*(kind for kind in EXACT if kind != NATIVE and KINDS[kind].is_known()), NATIVE]
+    rates = Rates(copy_bytes_per_second(), product_flops_per_second(), product_flops_per_second("int8"))
     found = [
-        measured(kinds, *shape, num_rows, max(1, NUM_WEIGHTS // (shape[0] * shape[1])), repeats)
+        measured(
+            kinds,
+            *shape,
+            num_rows,
+            num_copies=max(1, NUM_WEIGHTS // (shape[0] * shape[1])),
+            repeats=repeats,
+            rates=rates,
+        )
         for kinds in ((INT8, NATIVE_INT8), exact)
         for num_rows in rows
         for shape in STEP
     ]
-    found += [measured((INT8, NATIVE_INT8), *shape, 1, 2 * repeats) for shape in ENCODER]
+    found += [
+        measured((INT8, NATIVE_INT8), *shape, num_copies=1, repeats=2 * repeats, rates=rates) for shape in ENCODER
+    ]
     return {"num_threads": torch.get_num_threads(), "repeats": repeats, "rows": found}
 
 

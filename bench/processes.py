@@ -16,7 +16,7 @@ import torch
 
 import babelcap
 from before import LANGUAGES, MODEL, draw_pictures
-from measure import alternate, row
+from measure import alternate, row, share_of
 
 
 def run_benchmark(num_images: int, repeats: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def run_benchmark(num_images: int, repeats: int) -> dict[str, Any]:
         f"one process with {num_threads} threads",
         captions_per_second=round(number / timings.best("processes"), 1),
         **timings.ratio("processes", "one process"),
-    ) | {"share of limit": round(share, 3), "limit": f"{num_threads} times one thread"}
+    ) | share_of(f"{num_threads} times one thread", share)
     return {"num_captions": number, "rows": [found]}
 
 

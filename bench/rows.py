@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from measure import row
+from measure import STATE, row, share_of
 
+TRAINER = "transformers' Trainer"
 RECALL_GOAL = 0.95  # of FAISS: the fastest setting that reaches it is the line
 
 Found = dict[str, Any]
@@ -13,9 +14,7 @@ Rows = list[Found]
 
 def rows_of_data(found: Found) -> Rows:
     share = round(found["bare_cpu_seconds_over_loader_cpu_seconds"], 3)
-    line = row("data: loader", "bare decode, processor time", ratio=share, **{"share of limit": share})
-    line["limit"] = "bare decode"
-    return [line]
+    return [row("data: loader", "bare decode, processor time", ratio=share, **share_of("bare decode", share))]
 
 
 def rows_of_index(found: Found) -> Rows:
@@ -24,12 +23,10 @@ def rows_of_index(found: Found) -> Rows:
             f"index_tar: {result['size_px']} px",
             "rewriting the tar, processor time",
             ratio=round(1 / result["ratio_to_rewrite"]["index into a corpus"][1], 2),
-            **{
-                "share of limit": round(
-                    result["seconds"]["scan headers"][1] / result["seconds"]["index into a corpus"][1], 3
-                ),
-                "limit": "bare scan of the headers",
-            },
+            **share_of(
+                "bare scan of the headers",
+                result["seconds"]["scan headers"][1] / result["seconds"]["index into a corpus"][1],
+            ),
         )
         for result in found["results"]
     ]
@@ -42,16 +39,20 @@ def rows_of_align(found: Found) -> Rows:
     best = max(good, key=lambda line: line["speed_up"])
     name = f"align: faiss, {found['num_texts']:,} texts, recall {best['recall']:.3f}"
     return [
-        row("align: exact", "plain product", ratio=share, **{"share of limit": share, "limit": "plain product"}),
-        row(name, "exact search", ratio=round(best["speed_up"], 2)),
+        row("align: exact", "plain product", ratio=share, **share_of("plain product", share)),
+        row(
+            name,
+            "exact search",
+            ratio=round(best["speed_up"], 2),
+            **share_of("FAISS's search, not scored again", best["share_of_bare"]),
+        ),
     ]
 
 
 def rows_of_loss(found: Found) -> Rows:
-    ratios = found["ratios"]
     return [
-        row("loss: time", "full logits", ratio=round(1 / ratios["seconds"], 3)),
-        row("loss: memory", "full logits", ratio=round(1 / ratios["whole_bytes"], 3)),
+        row(f"loss: {what}", "full logits", ratio=round(1 / found["ratios"][name], 3), **found["limits"][name])
+        for what, name in (("time", "seconds"), ("memory", "whole_bytes"))
     ]
 
 
@@ -63,23 +64,31 @@ def rows_of_train(found: Found) -> Rows:
             if side != "trainer":
                 ratio = result["samples_per_second"] / base["samples_per_second"]
                 memory = round(base["peak_bytes"] / result["peak_bytes"], 3)
-                lines.append(row(f"train: {model}, {side}", "transformers' Trainer", ratio=round(ratio, 3)))
-                if found_limit := result.get("share_of_product"):
-                    lines[-1] |= {"share of limit": round(found_limit, 3), "limit": "plain product"}
-                lines.append(row(f"train: {model}, {side}, memory", "transformers' Trainer", ratio=memory))
+                of_time = share_of("plain product", result["share_of_product"])
+                of_memory = share_of(STATE, result["share_of_memory"])
+                lines.append(row(f"train: {model}, {side}", TRAINER, ratio=round(ratio, 3), **of_time))
+                lines.append(row(f"train: {model}, {side}, memory", TRAINER, ratio=memory, **of_memory))
     return lines
 
 
 def rows_of_laws(found: Found) -> Rows:
     return [
-        row("laws: bootstrap, robust", "scipy's BFGS in a loop", ratio=round(found["robust_ratio"], 2)),
-        row("laws: bootstrap, least squares", "scipy's curve_fit in a loop", ratio=round(found["squares_ratio"], 2)),
+        row(
+            f"laws: bootstrap, {name}",
+            base,
+            ratio=round(found[f"{key}_ratio"], 2),
+            **share_of("evaluating the law", found[f"{key}_share_of_evaluating"]),
+        )
+        for name, key, base in (
+            ("robust", "robust", "scipy's BFGS in a loop"),
+            ("least squares", "squares", "scipy's curve_fit in a loop"),
+        )
     ]
 
 
 def rows_of_metrics(found: Found) -> Rows:
-    ours, share = found["cider_seconds"], round(found["split_seconds"] / found["cider_seconds"], 3)
-    limit = {"share of limit": share, "limit": "splitting into words"}
+    ours = found["cider_seconds"]
+    limit = share_of("splitting into words", found["split_seconds"] / ours)
     bases = {"CIDEr-D in dictionaries": "dictionaries_cider_seconds", "pycocoevalcap": "pycocoevalcap_cider_seconds"}
     return [
         row("metrics: CIDEr", base, ratio=round(found[name] / ours, 2), **limit)
@@ -89,8 +98,9 @@ def rows_of_metrics(found: Found) -> Rows:
 
 
 def rows_of_leakage(found: Found) -> Rows:
-    times = {name: value for name, value in found.items() if isinstance(value, float)}
-    return [row(f"leakage: {name}", "see the script", value=round(value, 4)) for name, value in times.items()]
+    ours = found["near_seconds"]
+    limit = share_of("sorting the prints once", found["sort_seconds"] / ours)
+    return [row("leakage: near pairs", "comparing all with all", ratio=round(found["all_seconds"] / ours, 2), **limit)]
 
 
 def own_rows(found: Found) -> Rows:

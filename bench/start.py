@@ -1,7 +1,8 @@
 """`babelcap caption` of one picture with the micro model, and `babelcap --help`, each in a new process.
 
 A caption waits for torch and for transformers' model classes, whatever we do: importing these alone is its baseline
-and its limit. `--before` measures the source folder of another checkout in turn.
+and its limit; that of `--help` is Python with nothing to do. `--before` measures the source
+folder of another checkout in turn.
 
 python bench/start.py [--quick] [--before OTHER/src] [--json]
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from PIL import Image
 
-from measure import row
+from measure import row, share_of
 
 SOURCE = Path(__file__).parent.parent / "src"
 IMPORTS = "import torch\nfrom transformers import AutoTokenizer, Florence2ForConditionalGeneration"
@@ -45,7 +46,7 @@ def run_benchmark(before: Path | None, repeats: int) -> dict[str, Any]:
         started = ["-c", "from babelcap.cli import main\nmain()"]
         captioned = [*started, "caption", str(picture), "--model", "micro", "--language", "en"]
         variants = {"imports": (["-c", IMPORTS], SOURCE), "caption": (captioned, SOURCE)}
-        variants["help"] = ([*started, "--help"], SOURCE)
+        variants |= {"help": ([*started, "--help"], SOURCE), "nothing": (["-c", "pass"], SOURCE)}
         if before is not None:
             variants["caption, before"] = (captioned, before)
         for arguments, source in variants.values():
@@ -55,10 +56,10 @@ def run_benchmark(before: Path | None, repeats: int) -> dict[str, Any]:
             for name, (arguments, source) in variants.items():
                 seconds[name].append(seconds_of(arguments, source))
     rows = [ratio_row("start: caption", BASELINE, seconds["imports"], seconds["caption"])]
-    rows[0] |= {"share of limit": rows[0]["ratio"], "limit": "these imports"}
-    rows.append(
-        row("start: --help", f"{HELP_SECONDS} s", ratio=round(HELP_SECONDS / min(seconds["help"]), 3), target=1.0)
-    )
+    rows[0] |= share_of("these imports", rows[0]["ratio"])
+    helped = min(seconds["help"])
+    limit = share_of("Python with nothing to do", min(seconds["nothing"]) / helped)
+    rows.append(row("start: --help", f"{HELP_SECONDS} s", ratio=round(HELP_SECONDS / helped, 3), target=1.0, **limit))
     if before is not None:
         rows.append(ratio_row("start: caption, before", "before", seconds["caption, before"], seconds["caption"]))
     return {"seconds": {name: round(min(found), 2) for name, found in seconds.items()}, "rows": rows}

@@ -1,6 +1,7 @@
 """What a study costs beside its work: processor time of a small study against that of its steps.
 
 The steps measure their own processor time (done.json); the rest is starting workers, importing, waiting, the report.
+Run again there is nothing to do; the limit of that is what Python itself says its imports take.
 
 python bench/study.py [--quick] [--json]
 """
@@ -8,6 +9,7 @@ python bench/study.py [--quick] [--json]
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import row
+from measure import row, share_of
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))
@@ -40,9 +42,18 @@ def measure(budgets: list[int]) -> dict[str, Any]:
         before = processor_seconds()
         subprocess.run(command, check=True, capture_output=True)
         again = processor_seconds() - before
+        timed = [command[0], "-X", "importtime", *command[1:]]
+        told = subprocess.run(timed, check=True, capture_output=True, text=True).stderr
+        imports = sum(int(microseconds) for microseconds in re.findall(r"^import time: +(\d+) \|", told, re.M)) / 1e6
         steps = sum(json.loads(path.read_text())["cpu_seconds"] for path in study.rglob("done.json"))
     share = round(steps / whole, 3)
-    return {"whole_seconds": whole, "steps_seconds": steps, "nothing_to_do_seconds": again, "share": share}
+    return {
+        "whole_seconds": whole,
+        "steps_seconds": steps,
+        "nothing_to_do_seconds": again,
+        "import_seconds": imports,
+        "share": share,
+    }
 
 
 def main() -> None:
@@ -51,13 +62,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = measure([2, 4] if options.quick else [20, 40, 80])
-    limit = {"share of limit": found["share"], "limit": "the steps alone"}
     found["rows"] = [
-        row("study: whole", "its steps alone, processor time", ratio=found["share"], **limit),
+        row(
+            "study: whole",
+            "its steps alone, processor time",
+            ratio=found["share"],
+            **share_of("the steps alone", found["share"]),
+        ),
         row(
             "study: run again, nothing to do",
             "the whole study, processor time",
             ratio=round(found["whole_seconds"] / found["nothing_to_do_seconds"], 2),
+            **share_of("its imports", found["import_seconds"] / found["nothing_to_do_seconds"]),
         ),
     ]
     if options.json:

@@ -5,7 +5,7 @@ process: the same model, corpus, micro-batch, optimiser and number of threads; p
 
 Both take steps of the same batch. The Trainer reads it through a plain map-style dataset and pads it to its longest
 sample; babelcap divides a batch of 32 into two micro-batches by length. Each side is warmed up with steps that are not
-counted.
+counted. Limits are a plain product, of samples of the mean length, and what weights, gradients and moments take.
 """
 
 import argparse
@@ -16,10 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from measure import product_flops_per_second
+
+if TYPE_CHECKING:
+    from babelcap.data.feed.batches import Batch
 
 THREADS = 2
 WARMUP_STEPS = 3
@@ -84,9 +88,9 @@ def run_babelcap(model: Path, world: Path, batch_size: int, size_px: int, num_st
     return stamps[:-1]
 
 
-def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_steps: int) -> list[float]:
-    import torch
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+def open_reader(model: Path, world: Path, size_px: int) -> Callable[[list[int]], "Batch"]:
+    """Places in the mixture -> a batch of the samples that stand there."""
+    import numpy as np
 
     from babelcap.coverage import Coverage
     from babelcap.data.feed.batches import BatchConfig
@@ -94,18 +98,50 @@ def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_ste
     from babelcap.data.feed.reader import BatchReader
     from babelcap.data.feed.text import Tokenizers
     from babelcap.data.store.index import CorpusIndex
-    from babelcap.models import load_model, load_processor
+    from babelcap.models import load_processor
+
+    index = CorpusIndex.open(world)
+    mixture, processor = Mixture(index, MixtureConfig(), Coverage(), seed=0), load_processor(model)
+    tokenizers = Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer)
+    reader = BatchReader(index, tokenizers, BatchConfig(image_size_px=size_px), Coverage())
+
+    def read(wanted: list[int]) -> "Batch":
+        places = np.array(wanted)
+        batch, _ = reader.read(mixture.pairs, places, *mixture.resolve(places))
+        assert batch is not None
+        return batch
+
+    return read
+
+
+def shares_of_limits(
+    found: dict[str, float], model: Path, world: Path, batch_size: int, size_px: int, *, cached: bool
+) -> dict[str, float]:
+    """Of a plain product's rate, with samples of the mean length, and of the memory of what is trained."""
+    from babelcap.models import load_model
+    from limits import operations_of_a_step, state_bytes
+
+    captioner = load_model(model, dtype="float32")
+    batch = open_reader(model, world, size_px)(list(range(WARMUP_STEPS * batch_size)))
+    num_prompt_tokens = round(float(batch.attention_mask.sum()) / len(batch))
+    num_target_tokens = round(float(batch.num_target_tokens.sum()) / len(batch))
+    lengths = num_prompt_tokens, num_target_tokens
+    operations = operations_of_a_step(captioner.config, 1, *lengths, image_size_px=size_px, cached=cached)
+    return {
+        "share_of_product": operations * found["samples_per_second"] / product_flops_per_second(),
+        "share_of_memory": state_bytes(captioner) / found["peak_bytes"],
+    }
+
+
+def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_steps: int) -> list[float]:
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from babelcap.models import load_model
     from babelcap.models.sizing.freezing import apply_policy
 
     torch.set_num_threads(THREADS)
-    index = CorpusIndex.open(world)
-    mixture, processor = Mixture(index, MixtureConfig(), Coverage(), seed=0), load_processor(model)
-    reader = BatchReader(
-        index,
-        Tokenizers(processor.encoder_tokenizer, processor.decoder_tokenizer),
-        BatchConfig(image_size_px=size_px),
-        Coverage(),
-    )
+    read = open_reader(model, world, size_px)
     stamps: list[float] = []
 
     class Samples(torch.utils.data.Dataset):
@@ -115,13 +151,8 @@ def run_trainer(model: Path, world: Path, batch_size: int, size_px: int, num_ste
         def __getitem__(self, index: int) -> int:
             return index
 
-    def collate(indices: list[int]) -> dict[str, Any]:
-        import numpy as np
-
-        places = np.array(indices)
-        batch, _ = reader.read(mixture.pairs, places, *mixture.resolve(places))
-        assert batch is not None
-        return batch.model_inputs()
+    def collate(places: list[int]) -> dict[str, Any]:
+        return read(places).model_inputs()
 
     class Stamp(TrainerCallback):
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
@@ -156,11 +187,8 @@ def measure_one(side: str, model: Path, world: Path, batch_size: int, size_px: i
     seconds = stamps[-1] - stamps[WARMUP_STEPS - 1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     found = {"samples_per_second": num_steps * batch_size / seconds, "peak_bytes": peak}
-    record = next(model.parent.glob(f"run-{'cached' in side}/*/record.json"), None) if side != "trainer" else None
-    if record is not None:  # multiply-adds of a sample by the laws' own count, as a share of a plain product's
-        values = json.loads(record.read_text())
-        operations = 2 * values["C"] / values["S"] * found["samples_per_second"]
-        found["share_of_product"] = operations / product_flops_per_second()
+    if side != "trainer":
+        found |= shares_of_limits(found, model, world, batch_size, size_px, cached="cached" in side)
     return found
 
 

@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,6 @@ from babelcap.data.feed.batches import Batch, BatchConfig
 from babelcap.data.feed.loader import TrainingLoader
 from babelcap.jobs.signals import StopRequest
 from babelcap.models import Captioner
-from babelcap.models.sizing.flops import count_forward, meta_captioner
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.models.sizing.sizes import size_config
 from babelcap.training.config import TrainConfig
@@ -42,13 +41,15 @@ from babelcap.training.optimiser import make_optimiser
 from babelcap.training.parallel import World
 from babelcap.training.schedule import Leg
 from generate import make_baseline
+from limits import POLICY, operations_of_a_step, state_bytes
 from loss import memory_bytes, reset_peak
-from measure import CLOCK, Timings, product_flops_per_second, row
+from measure import CLOCK, STATE, Timings, product_flops_per_second, row, share_of
 
 THEIRS, OURS, CACHED = "transformers", "babelcap", "babelcap, cached features"
 THEIRS_LOW, OURS_LOW, OURS_SMALL = "transformers, bfloat16", "babelcap, bfloat16", "babelcap, bfloat16, small moments"
 SIDES = (THEIRS, OURS, OURS_LOW, OURS_SMALL, THEIRS_LOW, CACHED)
 QUICK_SIDES = SIDES[:3]
+LOW = (THEIRS_LOW, OURS_LOW, OURS_SMALL)
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
 TARGET = 2.0  # half of the time, half of the memory
 BASELINE = "transformers' Florence-2, plain loop"
@@ -92,7 +93,7 @@ def make_batch(model: Captioner, num_samples: int, num_target_tokens: int) -> Ba
 
 def make_run(model: Captioner, batch: Batch, *, low: bool = False, small: bool = False) -> LegRun:
     """What the loop works on, with one batch in the loader's place."""
-    apply_policy(model, "pretraining")
+    apply_policy(model, POLICY)
     given = {
         "model": "-",
         "batch_size": len(batch),
@@ -174,7 +175,7 @@ def theirs(num_samples: int, num_target_tokens: int, *, low: bool = False) -> tu
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     given = options.samples, options.target_tokens
-    low = side in (THEIRS_LOW, OURS_LOW, OURS_SMALL)
+    low = side in LOW
     is_theirs = side in (THEIRS, THEIRS_LOW)
     own = {"cached": side == CACHED, "small": side == OURS_SMALL}
     loss, step = theirs(*given, low=low) if is_theirs else ours(*given, low=low, **own)
@@ -189,12 +190,20 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"loss": first, "seconds": min(seconds), "peak_bytes": memory_bytes("VmHWM")}
 
 
-def operations(num_samples: int, num_target_tokens: int) -> float:
-    """Of a step: forward once, and twice more for all but what is frozen, the vision tower and its projector."""
-    config = size_config("0.4B")
-    macs = count_forward(meta_captioner(config), config.image_size_px, NUM_PROMPT_TOKENS, num_target_tokens).macs
-    frozen = sum(count for part, count in macs.items() if part in ("vision tower", "projector"))
-    return 2.0 * num_samples * (3 * macs["total"] - 2 * frozen)
+def limits(sides: Sequence[str], timings: Timings, peaks: Timings, options: argparse.Namespace) -> dict[str, Any]:
+    """Of each side that is ours, what its time and its memory are of the least that they can be."""
+    rates = {low: product_flops_per_second("bfloat16" if low else "float32") for low in (False, True)}
+    model = make_captioner()
+    asked = model.config, options.samples, NUM_PROMPT_TOKENS, options.target_tokens
+    found = {}
+    for side in set(sides) - {THEIRS, THEIRS_LOW}:
+        low = side in LOW
+        operations = operations_of_a_step(*asked, cached=side == CACHED)
+        found[side] = (
+            share_of(f"plain product{' in bfloat16' if low else ''}", operations / timings.best(side) / rates[low]),
+            share_of(STATE, state_bytes(model, 4 if side == OURS_SMALL else 8) / peaks.best(side)),
+        )
+    return found
 
 
 def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -219,8 +228,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     timings = Timings({side: [one["seconds"] for one in found[side]] for side in sides}, {})
     peaks = Timings({side: [one["peak_bytes"] for one in found[side]] for side in sides}, {})
     torch.set_num_threads(options.threads)
-    rate = operations(options.samples, options.target_tokens) / timings.best(OURS)
-    limit = {"share of limit": round(rate / product_flops_per_second(), 3), "limit": "plain product"}
+    least = limits(sides, timings, peaks, options)
     return {
         "seconds": {side: round(timings.best(side), 3) for side in sides},
         "peak GiB": {side: round(peaks.best(side) / 2**30, 2) for side in sides},
@@ -235,7 +243,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
                 (CACHED, ", cached features", THEIRS, BASELINE),
             )
             if side in sides and against in sides
-            for found, what, shown in ((timings, "", limit if side == OURS else {}), (peaks, ", memory", {}))
+            for found, what, shown in zip((timings, peaks), ("", ", memory"), least[side], strict=True)
         ],
     }
 
