@@ -117,7 +117,6 @@ def run_benchmark(size: str, num_images: int, repeats: int) -> dict[str, Any]:
             "transformers' loop, batches that end together",
             captions_per_second=round(work.number / timings.best(name), 2),
             **timings.ratio(name, "before"),
-            target=3.0 if name.startswith("full") else None,
             **share_of("plain product", work.operations() / timings.best(name) / rate),
         )
         for name in list(variants)[1:]

@@ -2,7 +2,8 @@
 
 Each line is a ratio against a named baseline of the same run, with its spread, the share of a limit (memory bandwidth,
 plain product, bare decode) where there is one, and the growth of time with size. Scripts whose variants do not take
-turns by themselves are run several times: the ratio is the middle one, the spread the lowest and the highest.
+turns by themselves are run several times: the ratio is the middle one, the spread the lowest and the highest. What
+`--only` names is measured anew, and the rest of the summary stays where it is of the same machine.
 `python bench/compare.py BEFORE.json AFTER.json` says what got worse beyond the spread.
 """
 
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ LEFT_OUT_WHEN_QUICK = ("leakage",)
 TAKES_TURNS = ("generate", "native", "captions", "processes", "growth", "start", "train_step")  # rounds of their own
 REPEATS, MAX_SECONDS = 3, 3600.0
 PRODUCTS = {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16"}
+LOAD = "load when it began"
 COLUMNS = ("name", "baseline", "ratio", "low", "high", "target", "share of limit", "limit", "slope", "goal")
 
 
@@ -94,18 +97,30 @@ def processor() -> str:
     return f"{told.get('model name', platform.machine())} ({kind}; {' '.join(can)})"
 
 
+def kept_rows(folder: Path, machine: dict[str, Any], names: Sequence[str]) -> Rows:
+    """Of an earlier summary, what is not measured anew, where all that it tells of the machine is the same."""
+    try:
+        earlier = json.loads((folder / "results.json").read_text())
+    except (OSError, ValueError):
+        return []
+    is_same = all(earlier["machine"].get(name) == value for name, value in machine.items() if name != LOAD)
+    return [found for found in earlier["rows"] if is_same and found.get("script") not in (None, *names)]
+
+
 def machine_facts(quick: bool) -> dict[str, Any]:
     return {
         "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "num_threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "load when it began": round(os.getloadavg()[0], 1),
+        LOAD: round(os.getloadavg()[0], 1),
         "quick": quick,
     }
 
 
 def write_summary(folder: Path, machine: dict[str, Any], rows: Rows) -> str:
+    order = list(READERS)
+    rows = sorted(rows, key=lambda found: order.index(found["script"]))
     (folder / "results.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     facts = ", ".join(f"{name} {value}" for name, value in machine.items())
     text = (
@@ -119,15 +134,22 @@ def write_summary(folder: Path, machine: dict[str, Any], rows: Rows) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, one run of each: minutes")
-    parser.add_argument("--only", nargs="+", choices=READERS, default=list(READERS))
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=READERS,
+        default=list(READERS),
+        help="measure these anew; the rest of a summary of the same machine stays",
+    )
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder of RESULTS.md and results.json")
     options = parser.parse_args()
     names = [name for name in options.only if not (options.quick and name in LEFT_OUT_WHEN_QUICK)]
     options.output.mkdir(parents=True, exist_ok=True)
-    machine, rows, text = machine_facts(options.quick), [], ""
+    machine, text = machine_facts(options.quick), ""
+    rows = [] if set(options.only) == set(READERS) else kept_rows(options.output, machine, names)
     for name in names:
         start = time.perf_counter()
-        rows += measured(name, quick=options.quick)
+        rows += [found | {"script": name} for found in measured(name, quick=options.quick)]
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
         text = write_summary(options.output, machine, rows)  # so far: stopped, what was measured is there
     print(text)
