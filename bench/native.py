@@ -3,9 +3,9 @@
 int8 against oneDNN's and torch's small calls around it, equal bit for bit; float32 against the fastest of torch's plain
 product, MKL's and oneDNN's packed ones and weights first. The shapes of a step of decoding at the 0.4B size, with as
 many weights as a step has, so that they come from memory as a step's do; and for int8 shapes of the encoder, with an
-image's positions. The limit is what is nearer: reading weights and states and writing results as fast as a plain copy,
-or a plain product of large matrices of the same type. `--level avx2` measures what a processor without VNNI would do;
-ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN the same.
+image's positions. Then the best of a vocabulary's logits and their sum, against torch's calls. The limit is what is
+nearer: reading and writing as fast as a plain copy, or a plain product of large matrices of the same type. `--level
+avx2` measures what a processor without VNNI would do; ONEDNN_MAX_CPU_ISA=AVX2 tells oneDNN the same.
 
 python bench/native.py [--quick] [--level NAME] [--rows 1 4 16 64] [--repeats 9] [--json]
 """
@@ -20,13 +20,15 @@ from unittest.mock import patch
 import torch
 
 from babelcap.models.generation import products
+from babelcap.models.generation.candidates import CHUNK_OUTPUTS, chunk_bounds, look_compiled, look_in_torch
 from babelcap.models.generation.products import EXACT, INT8, KINDS, NATIVE, NATIVE_INT8, make_product
-from babelcap.native.compiled import VARIABLE
+from babelcap.native.compiled import VARIABLE, known_float_levels
 from babelcap.native.int8 import known_levels
 from measure import alternate, copy_bytes_per_second, nearest_limit, product_flops_per_second, row
 
 STEP = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (20_000, 768))  # outputs, inputs
 ENCODER = ((768, 256, 2304), (256, 1024, 2304), (1536, 512, 577), (3072, 768, 577), (768, 3072, 577))  # and rows
+VOCABULARY = 257_024
 NUM_WEIGHTS = 2**26  # that are multiplied in turn
 
 
@@ -81,6 +83,27 @@ def measured(
     return row(name, against, **found.ratio(ours, baseline), **limit, **microseconds)
 
 
+@torch.inference_mode()
+def best_of_logits(num_rows: int, repeats: int, rates: Rates) -> dict[str, Any]:
+    """The best eight of a vocabulary and log sum exp, chunk by chunk; a chunk is in the cache as it is in a step."""
+    logits = torch.randn(num_rows, CHUNK_OUTPUTS, generator=torch.Generator().manual_seed(0)) * 5
+    chunks = [(start, logits) for start, _ in chunk_bounds(VOCABULARY)]
+    level = known_float_levels("best")[0]
+    ways = {
+        "torch": lambda: look_in_torch(chunks, 8, sums=True),
+        "compiled": lambda: look_compiled(chunks, 8, num_rows, level=level, sums=True),
+    }
+    found = alternate(ways, repeats)
+    for theirs, ours in zip(*(found.results[name][::2] for name in ways), strict=True):  # places of equal ones differ
+        if not torch.allclose(theirs, ours, atol=1e-5):
+            raise AssertionError("the best of logits differ")
+    num_bytes = len(chunks) * logits.numel() * 4
+    limit = nearest_limit({"copy bandwidth": num_bytes / rates.copied_bytes / found.best("compiled")})
+    microseconds = {f"microseconds, {name}": round(1e6 * found.best(name), 1) for name in ways}
+    name = f"native: the best of {VOCABULARY:,} logits, {num_rows} rows"
+    return row(name, "torch", **found.ratio("compiled", "torch"), **limit, **microseconds)
+
+
 def run_benchmark(rows: Sequence[int], repeats: int) -> dict[str, Any]:
     exact = [*(kind for kind in EXACT if kind != NATIVE and KINDS[kind].is_known()), NATIVE]
     rates = Rates(copy_bytes_per_second(), product_flops_per_second(), product_flops_per_second("int8"))
@@ -100,6 +123,7 @@ def run_benchmark(rows: Sequence[int], repeats: int) -> dict[str, Any]:
     found += [
         measured((INT8, NATIVE_INT8), *shape, num_copies=1, repeats=2 * repeats, rates=rates) for shape in ENCODER
     ]
+    found += [best_of_logits(num_rows, repeats, rates) for num_rows in rows]
     return {"num_threads": torch.get_num_threads(), "repeats": repeats, "rows": found}
 
 

@@ -13,9 +13,10 @@ from babelcap.errors import UserError
 from babelcap.models.generation import products
 from babelcap.models.generation.products import KINDS, NATIVE
 from babelcap.native import compiled, float32
-from babelcap.native.float32 import find_level, known_levels, make_product
+from babelcap.native.compiled import find_float_level, known_float_levels
+from babelcap.native.float32 import make_product
 
-LEVELS = known_levels()
+LEVELS = known_float_levels("float32")
 is_compiled = pytest.mark.skipif(not LEVELS, reason="nothing was compiled for this processor")
 
 
@@ -126,15 +127,15 @@ def test_the_weight_is_not_copied() -> None:
 def test_bad_arguments_are_refused() -> None:
     weight, bias, level = drawn(6, 8), drawn(6), LEVELS[-1]
     for wrong in (weight.double(), weight.to("meta"), weight[0], weight[:0], weight.t(), weight[:, :4]):
-        with pytest.raises(ValueError, match="multiplied"):
+        with pytest.raises(ValueError, match=r"multiplied|taken"):
             make_product(wrong, None, level=level)
     for other in (bias[:-1], bias.double(), bias.to("meta")):
-        with pytest.raises(ValueError, match=r"multiplied|values for"):
+        with pytest.raises(ValueError, match=r"multiplied|taken|values for"):
             make_product(weight, other, level=level)
     with pytest.raises(ValueError, match="not in list"):
         make_product(weight, bias, level="avx")
     for states in (weight[:, :-1], weight.double(), weight.to("meta"), weight.to(torch.bfloat16)):
-        with pytest.raises(ValueError, match="are multiplied"):
+        with pytest.raises(ValueError, match="processor are"):
             make_product(weight, bias, level=level)(states)
 
 
@@ -149,19 +150,19 @@ def test_the_compiled_function_refuses_what_it_can() -> None:
 
 def test_levels_are_asked_by_name_and_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names are those of int8: what it needs beyond AVX-512 or AVX2 this product does not need."""
-    monkeypatch.setattr(float32, "known_levels", lambda: ["avx512", "avx2"])
+    monkeypatch.setattr(compiled, "known_float_levels", lambda name: ["avx512", "avx2"])
     expected = {None: "avx512", "1": "avx512", "avx512vnni": "avx512", "avxvnni": "avx2", "avx2": "avx2", "0": None}
     for value, level in expected.items():
         monkeypatch.delenv(compiled.VARIABLE, raising=False)
         if value is not None:
             monkeypatch.setenv(compiled.VARIABLE, value)
-        assert find_level() == level
-    monkeypatch.setattr(float32, "known_levels", lambda: ["avx2"])
+        assert find_float_level("float32") == level
+    monkeypatch.setattr(compiled, "known_float_levels", lambda name: ["avx2"])
     monkeypatch.setenv(compiled.VARIABLE, "avx512vnni")
-    assert find_level() is None
+    assert find_float_level("float32") is None
     monkeypatch.setenv(compiled.VARIABLE, "sse")
     with pytest.raises(UserError, match="BABELCAP_NATIVE is 'sse'"):
-        find_level()
+        find_float_level("float32")
 
 
 @pytest.mark.parametrize("reason", ["not compiled", "turned off"])
@@ -170,9 +171,9 @@ def test_without_what_is_compiled_torch_multiplies(reason: str, monkeypatch: pyt
         monkeypatch.setenv(compiled.VARIABLE, "0")
     else:
         monkeypatch.setitem(sys.modules, "babelcap.native._float32", None)
-        monkeypatch.setattr(float32, "compiled_module", compiled.compiled_module.__wrapped__)
-        assert known_levels() == []
-    assert find_level() is None
+        monkeypatch.setattr(compiled, "compiled_module", compiled.compiled_module.__wrapped__)
+        assert known_float_levels("float32") == []
+    assert find_float_level("float32") is None
     assert not KINDS[NATIVE].is_known()
     weight, states = whole_numbers(40, 64), whole_numbers(3, 64, seed=1)
     assert torch.equal(products.make_product(NATIVE, weight, None, 3)(states), states @ weight.t())

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from babelcap.cli import caption, data, evaluate, language, laws, lmms, model, report, serving, study, train, world
+from babelcap.cli.starting import ending
 from babelcap.errors import UserError, disk_message
 from babelcap.version import VERSION
 
@@ -70,4 +71,5 @@ app.command()(serving.serve)
 def main() -> None:
     if not sys.stderr.isatty():  # bars of other libraries are for terminals, not for logs
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    app()
+    with ending():
+        app()

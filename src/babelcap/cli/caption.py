@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from babelcap.cli.shared_options import with_options
+from babelcap.cli.starting import starting
 
 if TYPE_CHECKING:
     from babelcap.cli.result_lines import ResultLines
@@ -102,7 +103,8 @@ def caption(
     options = vars(generation) | {"style": style, "prefix": prefix}
     codes, look, mode = _checked_codes(options, CAPTION), check_style(style), check_prefix_mode(prefix)
     sources = open_sources(dict.fromkeys(expand_sources(images)))
-    from babelcap.models.inference import request_template
+    with starting():
+        from babelcap.models.inference import request_template
 
     template = request_template(**_request_options(options), style=look, prefix=mode)
     with _results(options, "caption", len(sources) * len(codes)) as results:
@@ -138,7 +140,8 @@ def translate(
     options = vars(generation)
     codes = _checked_codes(options, TRANSLATION)
     sources = dict(given := open_sources(images or []))
-    from babelcap.models.inference import translation_requests
+    with starting():
+        from babelcap.models.inference import translation_requests
 
     names = [name for name, _ in given]
     requests = translation_requests(names or None, text, codes, **_request_options(options))
@@ -234,7 +237,8 @@ def _load(options: dict[str, Any]) -> "CaptionPipeline":
     from babelcap.models import load
 
     names = ("device", "dtype", "quantise", "image_size_px", "encoder_tokenizer", "decoder_tokenizer")
-    pipeline = load(options["model"], **{name: options[name] for name in names})
+    with starting():
+        pipeline = load(options["model"], **{name: options[name] for name in names})
     if options["features"] is not None:
         pipeline.keep_features(options["features"])
     return pipeline

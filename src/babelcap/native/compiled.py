@@ -1,8 +1,8 @@
 """What was compiled, which level of it is wanted, and the check of what it is given.
 
 `BABELCAP_NATIVE=0` turns it off; the name of a level (`avx512vnni`, `avxvnni`, `avx2`) takes that one where the
-processor has it; float32 knows only `avx512`, which the first of these stands for, and `avx2`, for the others. Compiled
-code trusts addresses and sizes: they are checked before they are given to it.
+processor has it; what multiplies floats knows only `avx512`, which the first of these stands for, and `avx2`, for the
+others. Compiled code trusts addresses and sizes: they are checked before they are given to it.
 """
 
 import importlib
@@ -18,6 +18,7 @@ from babelcap.errors import UserError
 VARIABLE = "BABELCAP_NATIVE"
 LEVELS = ("avx512vnni", "avxvnni", "avx2")  # that int8.c knows, whether a processor has them or not
 ANY, NONE = ("", "1"), "0"
+AVX512, AVX2 = "avx512", "avx2"
 
 
 @cache
@@ -36,11 +37,26 @@ def wanted_level() -> str | None:
     return None if wanted in ANY else wanted
 
 
+def known_float_levels(name: str) -> list[str]:
+    """Of this processor and this build, the fastest first; none where nothing was compiled."""
+    compiled = compiled_module(name)
+    return [] if compiled is None else compiled.levels()
+
+
+def find_float_level(name: str) -> str | None:
+    """The fastest, or the one that the environment names."""
+    wanted, known = wanted_level(), known_float_levels(name)
+    if wanted is None:
+        return next(iter(known), None)
+    level = AVX512 if wanted.startswith(AVX512) else wanted.replace("avxvnni", AVX2)
+    return level if wanted != NONE and level in known else None
+
+
 def checked(values: Tensor, dtype: torch.dtype, num_dimensions: int) -> Tensor:
     if values.dtype != dtype or values.device.type != "cpu" or values.ndim != num_dimensions:
         raise ValueError(
             f"{list(values.shape)} of {values.dtype} on {values.device}: {num_dimensions} dimensions of {dtype} on the "
-            "processor are multiplied"
+            "processor are taken"
         )
     return values
 

@@ -18,7 +18,7 @@
 #define PARTS_A_THREAD 4  /* so that one that is held up does not hold up the others */
 
 #if HAS_KERNELS
-#define AVX512 __attribute__((target("avx512f,avx512dq,avx2,fma")))
+#define AVX512 FLOATS_512
 
 typedef struct {
     const float *states; /* [num_rows][num_inputs] */
@@ -95,7 +95,6 @@ TILE(tile_256, AVX2, __m256, 8, WEIGHTS_256, ROWS, _mm256_setzero_ps, _mm256_loa
 /* ---- A level: what a processor can do. ---- */
 
 typedef struct {
-    const char *name;
     size_t num_weights; /* of a whole tile; what is left is multiplied row by row, in the same order */
     void (*tile)(int is_whole, size_t num_rows, const float *states, const float *weight, size_t stride,
                  size_t num_inputs, const char *later, float *out, size_t out_stride);
@@ -117,22 +116,12 @@ typedef struct {
         default: break;                                                                                               \
         }                                                                                                             \
     }                                                                                                                 \
-    static const Level NAME = {#NAME, WEIGHTS, NAME##_tile};
+    static const Level NAME = {WEIGHTS, NAME##_tile};
 
 LEVEL(avx512, AVX512, tile_512, WEIGHTS_512)
 LEVEL(avx2, AVX2, tile_256, WEIGHTS_256)
 
-/* The levels of this processor, the fastest first; NULL after the last. */
-static const Level *known_level(int number) {
-    const Level *found[3] = {NULL};
-    int count = 0;
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
-        found[count++] = &avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        found[count++] = &avx2;
-    return number >= 0 && number < count ? found[number] : NULL;
-}
+static const Level *const LEVELS[] = {NULL, &avx512, &avx2}; /* by FloatLevel */
 
 /* ---- The whole product, in parts of the outputs that threads take one by one. ---- */
 
@@ -185,21 +174,6 @@ static void multiply_rows(const Product *product, const Level *level, Parallel p
 
 /* ---- What Python sees. ---- */
 
-static PyObject *levels(PyObject *module, PyObject *nothing) {
-    (void)module, (void)nothing;
-    PyObject *names = PyList_New(0);
-#if HAS_KERNELS
-    const Level *level;
-    for (int number = 0; names && (level = known_level(number)); number++) {
-        PyObject *name = PyUnicode_FromString(level->name);
-        if (!name || PyList_Append(names, name) < 0)
-            Py_CLEAR(names);
-        Py_XDECREF(name);
-    }
-#endif
-    return names;
-}
-
 #define NUM_ARGUMENTS 10
 
 static PyObject *multiply(PyObject *module, PyObject *const *given, Py_ssize_t num_given) {
@@ -208,7 +182,7 @@ static PyObject *multiply(PyObject *module, PyObject *const *given, Py_ssize_t n
     if (!read_numbers(given, num_given, numbers, NUM_ARGUMENTS))
         return NULL;
 #if HAS_KERNELS
-    const Level *level = numbers[0] < 16 ? known_level((int)numbers[0]) : NULL;
+    const Level *level = LEVELS[float_level(numbers[0])];
     if (!level)
         return PyErr_Format(PyExc_ValueError, "this processor has no level %zu", numbers[0]);
     Product product = {
@@ -232,7 +206,7 @@ static PyObject *multiply(PyObject *module, PyObject *const *given, Py_ssize_t n
 }
 
 static PyMethodDef methods[] = {
-    {"levels", levels, METH_NOARGS, "The names of what this processor can do, the fastest first."},
+    {"levels", float_levels, METH_NOARGS, "The names of what this processor can do, the fastest first."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "multiply(level, parallel, num_threads, states, num_rows, num_inputs, weight, bias, num_outputs, out): addresses "
      "and sizes, all checked by the caller. An address of nothing is 0."},

@@ -8,25 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from babelcap.native.compiled import NONE, checked, checked_states, compiled_module, wanted_level
+from babelcap.native.compiled import checked, checked_states, compiled_module, known_float_levels
 from babelcap.native.threads import parallel_address
-
-AVX512 = "avx512"
-
-
-def known_levels() -> list[str]:
-    """Of this processor and this build, the fastest first; none where nothing was compiled."""
-    compiled = compiled_module("float32")
-    return [] if compiled is None else compiled.levels()
-
-
-def find_level() -> str | None:
-    """The fastest, or the one that the environment names."""
-    wanted, known = wanted_level(), known_levels()
-    if wanted is None:
-        return next(iter(known), None)
-    name = AVX512 if wanted.startswith(AVX512) else wanted.replace("avxvnni", "avx2")
-    return name if wanted != NONE and name in known else None
 
 
 def make_product(weight: Tensor, bias: Tensor | None, *, level: str) -> Callable[[Tensor], Tensor]:
@@ -39,7 +22,11 @@ def make_product(weight: Tensor, bias: Tensor | None, *, level: str) -> Callable
     if bias is not None and len(checked(bias, torch.float32, 1)) != num_outputs:
         raise ValueError(f"{len(bias)} values for {num_outputs} outputs")
     bias = None if bias is None else bias.contiguous()
-    compiled, parallel, number = compiled_module("float32"), parallel_address(), known_levels().index(level)
+    compiled, parallel, number = (
+        compiled_module("float32"),
+        parallel_address(),
+        known_float_levels("float32").index(level),
+    )
 
     def multiply(states: Tensor) -> Tensor:
         states = checked_states(states, num_inputs)

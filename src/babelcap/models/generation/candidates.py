@@ -1,17 +1,20 @@
 """The most likely next tokens of each row, without the logits of the whole vocabulary ever being in memory.
 
 log p = z - log sum exp z, z = cap * tanh(h W^T / cap): the head is multiplied chunk by chunk, and while a chunk's
-logits are in the processor's cache they are capped, summed and looked through.
+logits are in the processor's cache they are capped, summed and looked through: in one compiled call where there is one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from babelcap.errors import UserError
+from babelcap.native.best import BestSoFar
+from babelcap.native.compiled import find_float_level
 
+Chunks = Iterable[tuple[int, Tensor]]  # the place of the first, logits [rows, some of the vocabulary]
 BLOCK_SIZE = 64  # scores looked through at once for the best
 CHUNK_OUTPUTS = 2**15  # rows of the head multiplied at once: some megabytes of logits
 
@@ -25,25 +28,43 @@ def best_tokens(
     head: Any, states: Tensor, weight: Tensor, shortlist: Any, number: int, *, normalised: bool
 ) -> tuple[Tensor, Tensor]:
     """[rows, number] of each row's best: log-probabilities, or logits where not `normalised`; and token ids."""
+    chunks = head.chunks(states, weight, shortlist)
+    number = min(number, len(weight if shortlist is None else shortlist.weight))
+    level = find_float_level("best") if states.device.type == "cpu" else None
+    if level is None:
+        best, places, total = look_in_torch(chunks, number, sums=normalised)
+    else:
+        best, places, total = look_compiled(chunks, number, len(states), level=level, sums=normalised)
+    if not torch.isfinite(best[:, 0]).all() or (total is not None and not torch.isfinite(total).all()):
+        raise not_finite()
+    return best if total is None else best - total[:, None], places
+
+
+def look_compiled(
+    chunks: Chunks, number: int, num_rows: int, *, level: str, sums: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The best logits of each row, their places, and with `sums` log sum exp(logit)."""
+    found = BestSoFar(num_rows, number, level=level, sums=sums)
+    for start, logits in chunks:
+        found.add(logits, start)
+    return found.values, found.places, found.log_sum_exp()
+
+
+def look_in_torch(chunks: Chunks, number: int, *, sums: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same without what is compiled, and on a graphics card."""
     scores, places, totals = [], [], []
     room = None  # what a chunk's log-probabilities were written to: fresh memory for each costs more than they do
-    for start, logits in head.chunks(states, weight, shortlist):
+    for start, logits in chunks:
         found, where = top_scores(logits, min(number, logits.shape[1]))
         scores.append(found)
         places.append(where + start)
-        if normalised:
+        if sums:
             if room is None or room.shape != logits.shape:
-                room = torch.empty_like(logits)
+                room = logits.new_empty(logits.shape)  # row by row: torch writes wrong values into any other order
             totals.append(log_sum_exp(logits, where[:, :1], room))
-    best, chosen = torch.cat(scores, dim=1).topk(min(number, sum(part.shape[1] for part in scores)))
-    if not torch.isfinite(best[:, 0]).all():
-        raise not_finite()
-    if normalised:
-        total = torch.stack(totals).logsumexp(dim=0)
-        if not torch.isfinite(total).all():
-            raise not_finite()
-        best = best - total[:, None]
-    return best, torch.cat(places, dim=1).gather(1, chosen)
+    best, chosen = torch.cat(scores, dim=1).topk(number)
+    total = torch.stack(totals).logsumexp(dim=0) if sums else None
+    return best, torch.cat(places, dim=1).gather(1, chosen), total
 
 
 def log_sum_exp(logits: Tensor, place_of_best: Tensor, room: Tensor) -> Tensor:

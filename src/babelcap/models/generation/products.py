@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from babelcap.native import float32 as native_float32
 from babelcap.native import int8 as native
+from babelcap.native.compiled import find_float_level
 
 Product = Callable[[Tensor], Tensor]
 MAX_ROWS = 256  # of states; with more, the usual product is at its best
@@ -58,7 +59,7 @@ def _weights_first(weight: Tensor, bias: Tensor | None, num_rows: int) -> Produc
 
 
 def _native(weight: Tensor, bias: Tensor | None, num_rows: int) -> Product:
-    level = native_float32.find_level()
+    level = find_float_level("float32")
     if level is None or not weight.is_contiguous():
         return _plain(weight, bias, num_rows)
     return native_float32.make_product(weight, bias, level=level)
@@ -162,7 +163,7 @@ KINDS: dict[str, Kind] = {
     MKL: Kind(_mkl, lambda: torch.backends.mkl.is_available() and _has("mkl", "_mkl_linear"), 4),
     ONEDNN: Kind(_onednn, lambda: torch.backends.mkldnn.is_available() and _has("mkldnn", "_linear_pointwise"), 4),
     WEIGHTS_FIRST: Kind(_weights_first, lambda: True, 0),
-    NATIVE: Kind(_native, lambda: native_float32.find_level() is not None, 0),
+    NATIVE: Kind(_native, lambda: find_float_level("float32") is not None, 0),
     INT8: Kind(_int8, _knows_int8, 1),
     NATIVE_INT8: Kind(_native_int8, _knows_native_int8, 1),
 }
