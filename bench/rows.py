@@ -110,6 +110,7 @@ def own_rows(found: Found) -> Rows:
 READERS: Mapping[str, Callable[[Found], Rows]] = {
     "generate": own_rows,
     "native": own_rows,
+    "linear": own_rows,
     "captions": own_rows,
     "processes": own_rows,
     "train_step": own_rows,

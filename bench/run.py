@@ -27,7 +27,8 @@ from rows import READERS, Rows
 FOLDER = Path(__file__).parent
 QUICK_OPTIONS = {"train": ["--models", "micro-florence-l"], "loss": ["--size", "micro-florence-l"]}
 LEFT_OUT_WHEN_QUICK = ("leakage",)
-TAKES_TURNS = ("generate", "native", "captions", "processes", "growth", "start", "train_step")  # rounds of their own
+# Scripts that go round by themselves.
+TAKES_TURNS = ("generate", "native", "linear", "captions", "processes", "growth", "start", "train_step")
 REPEATS, MAX_SECONDS = 3, 3600.0
 PRODUCTS = {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16"}
 LOAD = "load when it began"

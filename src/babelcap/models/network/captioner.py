@@ -25,6 +25,7 @@ from babelcap.models.generation.generate import CaptionerGeneration, encoder_sta
 from babelcap.models.generation.products import Product
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.configuration import CaptionerConfig
+from babelcap.models.network.linear import make_fast
 from babelcap.models.network.loss import target_token_losses
 from babelcap.models.network.packed import packed_attention, packing_of
 from babelcap.models.network.parts import DECODERS, ENCODERS
@@ -111,6 +112,7 @@ class Captioner(CaptionerGeneration, PreTrainedModel, GenerationMixin):
             self.encoder.share_embedding(self.decoder.embed_tokens)
         self.head = Head(config.decoder_config.logit_softcap)
         self.quantise = config.quantise
+        make_fast(self)
         self.post_init()
 
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **options: Any) -> None:

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
+from babelcap.models.network.linear import times
 from babelcap.models.network.loss_blocks import Gradients, add_product, block_losses
 from babelcap.models.network.tied import Joint, empty_gradient
 
@@ -107,7 +108,7 @@ def _in_blocks(states: Tensor, weight: Tensor, compute_type: torch.dtype) -> boo
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> tuple[Tensor, Tensor | None]:
     """The chunk's logits in float32, and tanh(z / cap) for the cap's derivative."""
-    logits = (states @ weight.t()).float()
+    logits = times(states, weight.t()).float()
     if bias is not None:
         logits += bias.float()
     if softcap is None:

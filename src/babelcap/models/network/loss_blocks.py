@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from babelcap.models.network.linear import is_served, times
+
 ROWS = 8192  # of the head in one block
 LOW_ROWS = 4096  # where a block is cast: the cast, too, stays in the cache
 
@@ -74,17 +76,17 @@ def block_losses(
 
 
 def _put_product(place: Tensor, left: Tensor, right: Tensor) -> None:
-    if left.dtype == place.dtype:
+    if left.dtype == place.dtype and not is_served(left, right.t()):
         torch.mm(left, right, out=place)
     else:
-        place.copy_(left @ right)
+        place.copy_(times(left, right))
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
-    if left.dtype == total.dtype:
+    if left.dtype == total.dtype and not is_served(left, right.t()):
         total.addmm_(left, right, alpha=scale)
     else:  # lower precision: the product in its own type, the sum in float32
-        total.add_(left @ right, alpha=scale)
+        total.add_(times(left, right), alpha=scale)
 
 
 def _targets_within(targets: Tensor, start: int, end: int) -> tuple[Tensor, Tensor]:
