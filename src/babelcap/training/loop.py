@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from babelcap.errors import UserError
 from babelcap.jobs.signals import StopRequest
 from babelcap.models.generation.shortlist import Shortlist
 from babelcap.models.network.captioner import Captioner
-from babelcap.models.network.tied import forget_gradients, keep_gradient
+from babelcap.models.network.tied import carried_gradient, forget_gradients, keep_gradient
 from babelcap.storage import write_json
 from babelcap.training.checkpoint import list_checkpoints, remove_old, save_checkpoint
 from babelcap.training.config import TrainConfig
@@ -145,16 +145,18 @@ def train_step(run: LegRun, step: int, batches: list[Batch], stop: StopRequest) 
     for number, batch in enumerate(batches):
         set_gradient_sync(model, number == len(batches) - 1)
         torch.manual_seed(_dropout_seed(config.seed, step, number * world.size + world.rank))
-        with torch.autocast(device_type, torch.bfloat16, enabled=uses_bf16(config.parallel, world.device)):
-            # Gradients are averaged over the processes, so each divides by its share of the tokens only.
-            output = model(
-                **in_shortlist(batch.model_inputs(world.device), run.shortlist),
-                shortlist=run.shortlist,
-                logits_needed=False,
-                num_items_in_batch=num_tokens / world.size,
-                packed=config.parallel.packed,
-            )
-        output.loss.backward()
+        autocast = torch.autocast(device_type, torch.bfloat16, enabled=uses_bf16(config.parallel, world.device))
+        with carried_gradient(model.head_weight) if world.size == 1 else nullcontext():
+            with autocast:
+                # Gradients are averaged over the processes, so each divides by its share of the tokens only.
+                output = model(
+                    **in_shortlist(batch.model_inputs(world.device), run.shortlist),
+                    shortlist=run.shortlist,
+                    logits_needed=False,
+                    num_items_in_batch=num_tokens / world.size,
+                    packed=config.parallel.packed,
+                )
+            output.loss.backward()
         losses = output.token_losses.sum(dim=1).double().cpu()
         columns = torch.stack([losses, batch.num_target_tokens.double(), torch.ones_like(losses)], dim=1)
         by_pair.index_add_(0, batch.pair_numbers, columns)

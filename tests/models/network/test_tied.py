@@ -1,16 +1,24 @@
 """One gradient for embedding and head: equal to autograd's own sum, in one matrix, and in memory that is used again."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from babelcap.models.network import loss_blocks, tied
+from babelcap.models.network import loss, loss_blocks, tied
 from babelcap.models.network.captioner import Captioner
 from babelcap.models.network.loss import target_token_losses
-from babelcap.models.network.tied import Joint, empty_gradient, forget_gradients, keep_gradient, look_up
+from babelcap.models.network.tied import (
+    Joint,
+    carried_gradient,
+    empty_gradient,
+    forget_gradients,
+    keep_gradient,
+    look_up,
+)
 from babelcap.models.sizing.freezing import apply_policy
 from babelcap.models.sizing.sizes import size_config
 
@@ -128,3 +136,65 @@ def test_blocks_of_any_size_give_the_plain_gradient(
         found.append([loss.detach(), states.grad, weight.grad])
     for expected, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-5)
+
+
+def accumulate(embedding: nn.Embedding, parts: list[Tensor], *, carried: bool) -> Tensor:
+    embedding.weight.grad = None
+    for ids in parts:
+        with carried_gradient(embedding.weight) if carried else nullcontext():
+            step(embedding, ids)
+    assert embedding.weight.grad is not None
+    return embedding.weight.grad
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_micro_batches_add_to_one_gradient_where_it_lies(chunk: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tied, "MIN_KEPT", 1)
+    monkeypatch.setattr(loss, "CHUNK_IN_PLACE", (chunk or 2**16) * VOCABULARY)
+    torch.manual_seed(3)
+    embedding = nn.Embedding(VOCABULARY, WIDTH)
+    parts = [torch.randint(VOCABULARY, shape) for shape in ((4, 6), (1, 3), (2, 9))]
+    expected = accumulate(embedding, parts, carried=False).clone()
+    first = accumulate(embedding, parts[:1], carried=True)
+    place = first.data_ptr()
+    del first
+    for ids in parts[1:]:
+        with carried_gradient(embedding.weight):
+            step(embedding, ids)
+    assert embedding.weight.grad is not None
+    assert embedding.weight.grad.data_ptr() == place
+    torch.testing.assert_close(embedding.weight.grad, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_micro_batches_without_targets_leave_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tied, "MIN_KEPT", 1)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    weight.grad = torch.full_like(weight, 2.0)
+    with carried_gradient(weight):
+        states = torch.randn(2, 3, WIDTH, requires_grad=True)
+        target_token_losses(states, weight, torch.full((2, 3), -100))[0].backward()
+    assert (weight.grad == 2).all()
+
+
+def test_a_gradient_that_no_loss_takes_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tied, "MIN_KEPT", 1)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    weight.grad = torch.full_like(weight, 2.0)
+    with carried_gradient(weight):
+        (3 * weight).sum().backward()
+    assert (weight.grad == 5).all()
+    with pytest.raises(RuntimeError, match="in between"), carried_gradient(weight):
+        raise RuntimeError("in between")
+    assert (weight.grad == 5).all()
+    assert not tied._carried
+
+
+def test_a_carried_gradient_is_not_scaled_with_a_later_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tied, "MIN_KEPT", 1)
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    weight.grad = torch.zeros_like(weight)
+    with carried_gradient(weight):
+        states = torch.randn(2, 3, WIDTH, requires_grad=True)
+        found = target_token_losses(states, weight, torch.ones(2, 3, dtype=torch.long))[0]
+        with pytest.raises(RuntimeError, match="not scaled"):
+            (2 * found).backward()

@@ -16,7 +16,7 @@ from babelcap.data.feed.batches import IGNORED_LABEL
 from babelcap.errors import UserError
 from babelcap.models.network.linear import times
 from babelcap.models.network.loss_blocks import Gradients, add_product, block_losses
-from babelcap.models.network.tied import Joint, empty_gradient
+from babelcap.models.network.tied import Joint, empty_gradient, take_carried
 
 CHUNK_LOGITS = 2**25  # numbers of one chunk's logits: 128 MiB in float32
 CHUNK_IN_PLACE = 2**26  # where the softmax is computed in the logits' place, as on processors
@@ -168,19 +168,19 @@ class _ChunkedLoss(torch.autograd.Function):
         head = weight if in_blocks else weight.to(compute_type)
         inputs = states.to(compute_type)
         grad_states = torch.empty_like(states, dtype=torch.float32 if in_blocks else None) if want_states else None
-        grad_weight = empty_gradient(weight) if want_weight else None
+        carried = take_carried(weight) if want_weight else None  # the sum of micro-batches before
+        grad_weight = carried if carried is not None or not want_weight else empty_gradient(weight)
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if want_bias and bias is not None else None
         losses = torch.empty(targets.shape, dtype=torch.float32, device=states.device)
-        if grad_weight is not None and not (in_blocks and targets.numel()):
+        if grad_weight is not None and carried is None and not (in_blocks and targets.numel()):
             grad_weight.zero_()  # else the first chunk writes it
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, targets.numel(), chunk):
                 part = slice(start, start + chunk)
                 if in_blocks:
                     own = Gradients(None if grad_states is None else grad_states[part], grad_weight, grad_bias)
-                    losses[part] = block_losses(
-                        inputs[part], head, bias, targets[part], softcap, scale, own, is_first=start == 0
-                    )
+                    is_first = start == 0 and carried is None
+                    losses[part] = block_losses(inputs[part], head, bias, targets[part], softcap, scale, own, is_first)
                     continue
                 grad, losses[part] = _chunk_gradient(inputs[part], head, bias, targets[part], softcap)
                 if grad_bias is not None:
@@ -191,7 +191,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 if grad_weight is not None:
                     add_product(grad_weight, grad.t(), inputs[part] * scale)
         ctx.gradients = (grad_states, grad_weight, grad_bias)
-        ctx.joint = joint
+        ctx.joint, ctx.has_carried = joint, carried is not None
         ctx.types = (states.dtype, weight.dtype, bias.dtype if bias is not None else None)
         ctx.mark_non_differentiable(losses)
         return losses.sum() * scale, losses
@@ -204,6 +204,8 @@ class _ChunkedLoss(torch.autograd.Function):
         given = list(ctx.gradients)
         ctx.gradients = None  # so that the large one becomes the parameter's .grad without a copy
         if factor != 1:
+            if ctx.has_carried:  # by another loss: not to be scaled with this one
+                raise RuntimeError("a loss that adds to a carried gradient goes backward as it is, not scaled")
             for gradient in given:
                 if gradient is not None:
                     gradient.mul_(factor)

@@ -3,9 +3,12 @@
 The head's gradient is of the whole vocabulary, 0.8 GB at 0.4B; the lookup's is of a few rows. autograd would put both
 into matrices of their own and add them up. Here the loss leaves its matrix in a `Joint` on the way back, and the
 lookup, which comes after it, adds its rows and hands on the sum. A fresh matrix would also cost the system a page
-fault for every 4 KiB, so a training gives the last step's back: `keep_gradient`.
+fault for every 4 KiB, so a training gives the last step's back: `keep_gradient`. Of several micro-batches each would
+make a matrix that autograd then adds to the sum; under `carried_gradient` the loss adds to the sum itself.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor, nn
 MIN_KEPT = 2**23  # numbers: smaller memory stays with malloc anyhow
 
 _kept: list[Tensor] = []
+_carried: dict[int, Tensor] = {}  # by where the weight lies: the sum of the micro-batches before
 
 
 class Joint:
@@ -76,10 +80,39 @@ def empty_gradient(weight: Tensor) -> Tensor:
 
 def keep_gradient(gradient: Tensor) -> None:
     """Given back by who holds its last reference. One is kept, and only on processors: a GPU's allocator does so."""
-    fits = gradient.device.type == "cpu" and gradient.dtype == torch.float32 and gradient.layout == torch.strided
-    if fits and gradient.is_contiguous() and gradient.numel() >= MIN_KEPT:
+    if _is_worth_it(gradient):
         _kept[:] = [gradient.detach()]
+
+
+@contextmanager
+def carried_gradient(weight: Tensor) -> Iterator[None]:
+    """For a forward and a backward pass: the loss adds to the gradient that `weight` has, where there is one.
+
+    Meanwhile `weight` has none. A gradient that no loss took comes back at the end, added to what came by another way.
+    """
+    before = weight.grad
+    if before is None or not _is_worth_it(before):
+        yield
+        return
+    weight.grad = None
+    _carried[weight.data_ptr()] = before
+    del before  # autograd makes what comes out of the backward pass the gradient without a copy if nobody else has it
+    try:
+        yield
+    finally:
+        left = take_carried(weight)
+        if left is not None:
+            weight.grad = left if weight.grad is None else left.add_(weight.grad)
+
+
+def take_carried(weight: Tensor) -> Tensor | None:
+    return _carried.pop(weight.data_ptr(), None)
 
 
 def forget_gradients() -> None:
     _kept.clear()
+
+
+def _is_worth_it(gradient: Tensor) -> bool:
+    fits = gradient.device.type == "cpu" and gradient.dtype == torch.float32 and gradient.layout == torch.strided
+    return fits and gradient.is_contiguous() and gradient.numel() >= MIN_KEPT
