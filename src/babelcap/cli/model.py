@@ -187,6 +187,29 @@ def quantise(
 
 
 @group.command()
+def average(
+    folders: list[str] = typer.Argument(..., help="Captioners that were trained from the same start."),
+    output: str = typer.Option(..., "--output", "-o", help="The new model's folder."),
+    share: list[float] = typer.Option(
+        None, min=0, max=1, help="Of each, in their order; equal by default. May be given repeatedly."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the counts for a script."),
+) -> None:
+    """Take the mean of the weights of captioners that were trained from the same start, such as two stages of one.
+
+    Example: babelcap model average runs/a/budget-001200/model runs/b/budget-001200/model -o models/mean
+    """
+    from babelcap.models.surgery.average import average_folders
+
+    found = average_folders(folders, output, share or ())
+    if as_json:
+        typer.echo(json.dumps(found._asdict(), indent=2))
+        return
+    moved = f"{found.num_different / 1e6:,.1f} of {found.num_weights / 1e6:,.1f} M weights are not those of the first"
+    typer.echo(f"{output}: the mean of {found.num_models} captioners; {moved}")
+
+
+@group.command()
 def push(
     folder: str = typer.Argument(..., help="A captioner's folder."),
     repository: str = typer.Argument(..., help="Its name on the hub, owner/model."),

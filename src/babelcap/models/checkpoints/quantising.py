@@ -5,7 +5,6 @@ Loaded, they are floats again, of the rounded values, so that all but generation
 on as usual.
 """
 
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +13,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from babelcap.errors import UserError
-from babelcap.models.checkpoints.files import CAPTIONER_FILES, CARD_FILE, INDEX_FILE, MEAN_IMAGE_FILE, WEIGHTS_FILE
+from babelcap.models.checkpoints.files import CAPTIONER_FILES, WEIGHTS_FILE
 from babelcap.models.checkpoints.loading import load_model
+from babelcap.models.checkpoints.saving import copy_all_but_weights
 from babelcap.models.checkpoints.weights import SCALES
 from babelcap.models.generation.packing import rounded_names
 from babelcap.models.generation.products import INT8, round_weight
 from babelcap.models.network.captioner import Captioner
-from babelcap.storage import MANIFEST, atomic_folder, update_manifest
+from babelcap.storage import atomic_folder, update_manifest
 
 QUANTISED = (INT8,)
 
@@ -49,13 +49,7 @@ def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) ->
     folder = Path(model.folder or source)
     weights = rounded_weights(model)
     with atomic_folder(output) as target:
-        left_out = {MANIFEST, INDEX_FILE, CARD_FILE}
-        shutil.copytree(
-            folder,
-            target,
-            dirs_exist_ok=True,
-            ignore=lambda _, names: [n for n in names if n in left_out or is_weights(n)],
-        )
+        copy_all_but_weights(folder, target)
         model.config.quantise = kind
         model.config.save_pretrained(target)
         model.generation_config.save_pretrained(target)
@@ -69,10 +63,6 @@ def quantise_folder(source: str | Path, output: str | Path, kind: str = INT8) ->
         sum(weight.nbytes for weight in before),
         sum(weight.nbytes for weight in weights.values()),
     )
-
-
-def is_weights(name: str) -> bool:
-    return name.endswith((".safetensors", ".bin")) and name != MEAN_IMAGE_FILE
 
 
 def rounded_weights(model: Captioner) -> dict[str, Tensor]:

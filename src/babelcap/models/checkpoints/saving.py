@@ -3,11 +3,11 @@
 import shutil
 from pathlib import Path
 
-from babelcap.models.checkpoints.files import OTHER_FILES, SURGERY_FILE
+from babelcap.models.checkpoints.files import CARD_FILE, INDEX_FILE, MEAN_IMAGE_FILE, OTHER_FILES, SURGERY_FILE
 from babelcap.models.checkpoints.processor import CaptionProcessor
 from babelcap.models.checkpoints.weights import without_progress_bar
 from babelcap.models.network.captioner import Captioner
-from babelcap.storage import atomic_folder, update_manifest
+from babelcap.storage import MANIFEST, atomic_folder, update_manifest
 
 
 def save_captioner(
@@ -31,3 +31,16 @@ def save_captioner(
             shutil.copyfile(account, folder / SURGERY_FILE)
         update_manifest(folder, OTHER_FILES)
         write_card(folder, name or Path(output).name)
+
+
+def copy_all_but_weights(source: Path, target: Path) -> None:
+    """What of a captioner's folder holds for other weights too: processor, shortlists, mean image, its account."""
+
+    def left_out(_: str, names: list[str]) -> list[str]:
+        return [name for name in names if name in (MANIFEST, INDEX_FILE, CARD_FILE) or is_weights(name)]
+
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=left_out)
+
+
+def is_weights(name: str) -> bool:
+    return name.endswith((".safetensors", ".bin")) and name != MEAN_IMAGE_FILE
