@@ -8,8 +8,9 @@ processor has AVX512_BF16 or AMX; with these, AdamW's moments in bfloat16 too (`
 the logits. transformers' model has one vocabulary for prompts and texts, so ours trains 39 million weights more. Each
 side has processes of its own, which take turns: memory is the
 kernel's high-water mark of the whole process (VmHWM) over the measured steps. First losses without dropout must agree.
+With `--micro-batch` both sides add up the gradients of parts of the batch.
 
-python bench/train_step.py [--quick] [--json] [--samples 4] [--target-tokens 64] [--threads 2]
+python bench/train_step.py [--quick] [--json] [--samples 4] [--micro-batch 2] [--target-tokens 64] [--threads 2]
 """
 
 import argparse
@@ -18,10 +19,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -47,13 +48,20 @@ from measure import CLOCK, STATE, Timings, product_flops_per_second, row, share_
 
 THEIRS, OURS, CACHED = "transformers", "babelcap", "babelcap, cached features"
 THEIRS_LOW, OURS_LOW, OURS_SMALL = "transformers, bfloat16", "babelcap, bfloat16", "babelcap, bfloat16, small moments"
-SIDES = (THEIRS, OURS, OURS_LOW, OURS_SMALL, THEIRS_LOW, CACHED)
+OURS_SMALL_FLOAT = "babelcap, small moments"
+SIDES = (THEIRS, OURS, OURS_LOW, OURS_SMALL, OURS_SMALL_FLOAT, THEIRS_LOW, CACHED)
 QUICK_SIDES = SIDES[:3]
 LOW = (THEIRS_LOW, OURS_LOW, OURS_SMALL)
 NUM_PROMPT_TOKENS, NUM_SAMPLES, NUM_TARGET_TOKENS = 16, 4, 64
 TARGET = 2.0  # half of the time, half of the memory
 BASELINE = "transformers' Florence-2, plain loop"
 Step = Callable[[], float]
+
+
+class Asked(NamedTuple):
+    num_samples: int
+    num_target_tokens: int
+    micro_batch: int  # samples of one forward pass
 
 
 def make_captioner(size: str = "0.4B") -> Captioner:
@@ -91,6 +99,15 @@ def make_batch(model: Captioner, num_samples: int, num_target_tokens: int) -> Ba
     )
 
 
+def in_micro_batches(batch: Batch, num_samples: int) -> list[Batch]:
+    names = [field.name for field in fields(batch) if isinstance(getattr(batch, field.name), torch.Tensor)]
+    starts = range(0, len(batch), num_samples)
+    return [
+        replace(batch, **{name: getattr(batch, name)[start : start + num_samples] for name in names})
+        for start in starts
+    ]
+
+
 def make_run(model: Captioner, batch: Batch, *, low: bool = False, small: bool = False) -> LegRun:
     """What the loop works on, with one batch in the loader's place."""
     apply_policy(model, POLICY)
@@ -109,17 +126,16 @@ def make_run(model: Captioner, batch: Batch, *, low: bool = False, small: bool =
     return LegRun(config, leg, Path(), world, model, optimiser, loader, Progress(), {}, set(), 0.0)
 
 
-def ours(
-    num_samples: int, num_target_tokens: int, *, cached: bool = False, low: bool = False, small: bool = False
-) -> tuple[Step, Step]:
+def ours(asked: Asked, *, cached: bool = False, low: bool = False, small: bool = False) -> tuple[Step, Step]:
     """The loss without dropout, and a step."""
     model = make_captioner()
-    batch = make_batch(model, num_samples, num_target_tokens)
+    batch = make_batch(model, asked.num_samples, asked.num_target_tokens)
     if cached:
         with torch.no_grad():
             features = model.eval().encode_images(batch.model_inputs()["pixel_values"])
         batch = replace(batch, pixels=None, image_features=features)
     run, stop = make_run(model, batch, low=low, small=small), StopRequest()
+    parts = in_micro_batches(batch, asked.micro_batch)
 
     def loss() -> float:
         with torch.no_grad():
@@ -127,25 +143,26 @@ def ours(
 
     def step() -> float:
         enter_training(model)
-        return float(train_step(run, 0, [batch], stop)[0]["loss"])
+        return float(train_step(run, 0, parts, stop)[0]["loss"])
 
     return loss, step
 
 
-def theirs(num_samples: int, num_target_tokens: int, *, low: bool = False) -> tuple[Step, Step]:
+def theirs(asked: Asked, *, low: bool = False) -> tuple[Step, Step]:
     captioner = make_captioner()
-    batch = make_batch(captioner, num_samples, num_target_tokens)
+    batch = make_batch(captioner, asked.num_samples, asked.num_target_tokens)
+    parts = in_micro_batches(batch, asked.micro_batch)
     model = make_baseline(captioner)
     with torch.no_grad():
         num_image_tokens = captioner.encode_images(batch.model_inputs()["pixel_values"][:1]).shape[1]
-    image = torch.full((num_samples, num_image_tokens), model.config.image_token_id)
     for part in (model.model.vision_tower, model.model.multi_modal_projector):
         part.requires_grad_(False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=1e-6)
 
-    def forward() -> torch.Tensor:
-        given = batch.model_inputs()
+    def forward(part: Batch) -> torch.Tensor:
+        given = part.model_inputs()
+        image = torch.full((len(part), num_image_tokens), model.config.image_token_id)
         output = model(
             input_ids=torch.cat([image, given["input_ids"]], dim=1),
             pixel_values=given["pixel_values"],
@@ -157,28 +174,31 @@ def theirs(num_samples: int, num_target_tokens: int, *, low: bool = False) -> tu
     def loss() -> float:
         model.eval()
         with torch.no_grad():
-            return float(forward())
+            return float(forward(batch))
 
     def step() -> float:
         model.train()
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
-            found = forward()
-        found.backward()
+        total = 0.0
+        for part in parts:
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                found = forward(part) * len(part) / len(batch)
+            found.backward()
+            total += float(found.detach())
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimiser.step()
         optimiser.zero_grad()
-        return float(found.detach())
+        return total
 
     return loss, step
 
 
 def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
-    given = options.samples, options.target_tokens
+    asked = Asked(options.samples, options.target_tokens, options.micro_batch or options.samples)
     low = side in LOW
     is_theirs = side in (THEIRS, THEIRS_LOW)
-    own = {"cached": side == CACHED, "small": side == OURS_SMALL}
-    loss, step = theirs(*given, low=low) if is_theirs else ours(*given, low=low, **own)
+    own = {"cached": side == CACHED, "small": side in (OURS_SMALL, OURS_SMALL_FLOAT)}
+    loss, step = theirs(asked, low=low) if is_theirs else ours(asked, low=low, **own)
     first = loss()
     step()  # fills the optimiser's state
     reset_peak()
@@ -201,13 +221,14 @@ def limits(sides: Sequence[str], timings: Timings, peaks: Timings, options: argp
         operations = operations_of_a_step(*asked, cached=side == CACHED)
         found[side] = (
             share_of(f"plain product{' in bfloat16' if low else ''}", operations / timings.best(side) / rates[low]),
-            share_of(STATE, state_bytes(model, 4 if side == OURS_SMALL else 8) / peaks.best(side)),
+            share_of(STATE, state_bytes(model, 4 if side in (OURS_SMALL, OURS_SMALL_FLOAT) else 8) / peaks.best(side)),
         )
     return found
 
 
 def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
     given = ["--samples", str(options.samples), "--target-tokens", str(options.target_tokens)]
+    given += ["--micro-batch", str(options.micro_batch)] if options.micro_batch else []
     given += ["--threads", str(options.threads), "--steps", str(options.steps), "--measure", side]
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
     command = [sys.executable, __file__, *given]
@@ -218,6 +239,8 @@ def in_own_process(side: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
     sides = QUICK_SIDES if options.quick else SIDES
+    if options.only:
+        sides = tuple(side for side in SIDES if side in (THEIRS, *options.only))
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _ in range(options.rounds):
         for side in sides:
@@ -239,6 +262,7 @@ def run_benchmark(options: argparse.Namespace) -> dict[str, Any]:
                 (OURS, "", THEIRS, BASELINE),
                 (OURS_LOW, ", bfloat16", THEIRS, BASELINE),
                 (OURS_SMALL, ", bfloat16, small moments", THEIRS, BASELINE),
+                (OURS_SMALL_FLOAT, ", small moments", THEIRS, BASELINE),
                 (OURS_LOW, ", bfloat16 both", THEIRS_LOW, f"{BASELINE}, bfloat16"),
                 (CACHED, ", cached features", THEIRS, BASELINE),
             )
@@ -257,6 +281,8 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--samples", type=int, default=NUM_SAMPLES)
+    parser.add_argument("--micro-batch", type=int, help="samples of one forward pass; by default all")
+    parser.add_argument("--only", choices=SIDES, nargs="+", help="these sides alone, and the baseline")
     parser.add_argument("--target-tokens", type=int, default=NUM_TARGET_TOKENS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
