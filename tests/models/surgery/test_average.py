@@ -74,6 +74,11 @@ def test_what_is_refused(tiny_model: Path, moved: Path, tmp_path: Path) -> None:
     (moved / "config.json").write_text(json.dumps(config | {"pad_token_id": 7}), encoding="utf-8")
     with pytest.raises(UserError, match=r"differs from that of .* in pad_token_id"):
         average_folders([tiny_model, moved], output)
+    described = config["decoder_config"] | {"dtype": "float16"}  # says nothing of the network
+    changed = config | {"decoder_config": described | {"dropout": 0.9}}
+    (moved / "config.json").write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(UserError, match=r"in decoder_config\.dropout$"):
+        average_folders([tiny_model, moved], output)
     quantise_folder(tiny_model, tmp_path / "int8")
     with pytest.raises(UserError, match=r"differs .* in quantise|are quantised"):
         average_folders([tiny_model, tmp_path / "int8"], output)

@@ -4,9 +4,9 @@ w = w_1 + sum_k share_k (w_k - w_1), so that a weight that is the same in all, s
 the bit. Of trainings that went on from one another, on other mixtures, the mean often does better than either.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -76,10 +76,18 @@ def _require_same(first: Checkpoint, other: Checkpoint) -> None:
     for one in (first, other):
         if one.is_quantised:
             raise UserError(f"{one.name}: its weights are quantised; average the captioners that they were made of")
-    keys = (first.config.keys() | other.config.keys()) - NOT_COMPARED
-    if unequal := sorted(key for key in keys if first.config.get(key) != other.config.get(key)):
+    described = [dict(_settings(one.config)) for one in (first, other)]
+    names = described[0].keys() | described[1].keys()
+    if unequal := sorted(name for name in names if described[0].get(name) != described[1].get(name)):
         raise UserError(f"{other.name}: its configuration differs from that of {first.name} in {', '.join(unequal)}")
     if first.shapes != other.shapes:
-        names = sorted(name for name, shape in first.shapes.items() if other.shapes.get(name) != shape)
-        names += sorted(other.shapes.keys() - first.shapes.keys())
-        raise UserError(f"{other.name}: {len(names)} weights differ in shape from {first.name}, first {names[0]}")
+        odd = sorted(name for name, shape in first.shapes.items() if other.shapes.get(name) != shape)
+        odd += sorted(other.shapes.keys() - first.shapes.keys())
+        raise UserError(f"{other.name}: {len(odd)} weights differ in shape from {first.name}, first {odd[0]}")
+
+
+def _settings(config: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any]]:
+    """By name, those of its parts as PART.NAME."""
+    for name, value in config.items():
+        if name not in NOT_COMPARED:
+            yield from _settings(value, f"{inside}{name}.") if isinstance(value, dict) else [(inside + name, value)]
