@@ -48,7 +48,7 @@ PARTS = {
     ),
 }
 # Of the bridge that comes with the package; None: this version has none.
-BRIDGE_SHA256: str | None = "4f49033463a84b57183190f15002942c5b9ea8e56b8530c3433de41784b2a1c9"
+BRIDGE_SHA256: str | None = "8dfc6979cd1945c679ebbdd0918c58b60cea0892f7933d7a25db9f433bd7a02b"
 BRIDGE_LICENCE = "bridge: weights Apache-2.0; trained on Flickr30k's photographs, which are for research"
 
 
