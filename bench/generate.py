@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from transformers import Florence2Config, Florence2ForConditionalGeneration
+from transformers.initialization import no_init_weights
 
 from babelcap.models import Captioner
 from babelcap.models.sizing.sizes import size_config
@@ -75,7 +76,9 @@ def make_baseline(model: Captioner) -> Florence2ForConditionalGeneration:
             **special,
         },
     )
-    baseline = Florence2ForConditionalGeneration(config).eval()
+    with no_init_weights():  # all are read from ours below
+        baseline = Florence2ForConditionalGeneration(config).eval()
+    baseline.tie_weights()  # left out together with the drawing
     parts = baseline.model
     for theirs, ours in (
         (parts.vision_tower, model.encoder.vision_tower),

@@ -73,11 +73,11 @@ def ratio_row(name: str, baseline: str, theirs: list[float], ours: list[float]) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two rounds instead of five")
+    parser.add_argument("--quick", action="store_true", help="one round instead of five")
     parser.add_argument("--before", type=Path, help="the src folder of another checkout")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    result = run_benchmark(options.before, 2 if options.quick else 5)
+    result = run_benchmark(options.before, 1 if options.quick else 5)
     if options.json:
         print(json.dumps(result))
         return

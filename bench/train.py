@@ -35,7 +35,7 @@ SIDES = ("trainer", "babelcap", "babelcap, cached features")
 
 def settings_of(model: str, quick: bool) -> tuple[int, int, int]:
     batch_size, size_px, num_steps = SETTINGS["micro" if model.startswith("micro") else model]
-    return batch_size, size_px, max(2, num_steps // 4) if quick else num_steps
+    return batch_size, size_px, max(2, num_steps // 12) if quick else num_steps
 
 
 def make_world(folder: Path, size_px: int) -> Path:
